@@ -1,0 +1,148 @@
+//! Splitting one level of a JSON text into raw pieces, without recursion and without a tree.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::json::{JsonKind, kind_of};
+
+/// The members of an object in the order of the text, names decoded.
+pub(crate) type Entries<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
+
+/// Why a JSON text could not be split into members.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    /// It is some other kind of JSON value.
+    #[error("must be an object")]
+    NotAnObject,
+    /// It has more members than allowed.
+    #[error("has more than {bound} members")]
+    TooMany {
+        /// How many are allowed.
+        bound: usize,
+    },
+    /// The name of a member is no Unicode text (it has a lone surrogate escape).
+    #[error("has a member whose name is not Unicode text")]
+    NameNotText,
+    /// A member is there twice; names are compared after their escapes are decoded.
+    #[error("has a member twice")]
+    Duplicate(String),
+}
+
+/// Splits an object into its first `bound` members, as far as their names can be decoded, and says what is wrong
+/// with it.
+///
+/// # Errors
+/// When it is no object, so that there is nothing to split.
+pub(crate) fn split(raw: &RawValue, bound: usize) -> Result<(Entries<'_>, Option<SplitError>), SplitError> {
+    if kind_of(raw.get().as_bytes()) != Some(JsonKind::Object) {
+        return Err(SplitError::NotAnObject);
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(raw.get());
+    let Ok((entries, flaw)) = deserializer.deserialize_map(Splitter { bound }) else {
+        return Err(SplitError::NotAnObject);
+    };
+    let mut seen = HashSet::with_capacity(entries.len());
+    let twice = entries.iter().find(|(name, _)| !seen.insert(name.as_ref()));
+    let flaw = flaw.or_else(|| twice.map(|(name, _)| SplitError::Duplicate(name.to_string())));
+    Ok((entries, flaw))
+}
+
+/// The decoded text of a JSON string, borrowed when it has no escapes; `None` for other kinds of value and for
+/// lone surrogate escapes, which are legal JSON but no text.
+pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        serde_json::from_str(raw.get()).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
+}
+
+/// The elements of an array, or `None` when there are more than `bound` (or `raw` is no array). Stops at the first
+/// one too many.
+pub(crate) fn elements(raw: &RawValue, bound: usize) -> Option<Vec<&RawValue>> {
+    serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Collector { bound }).ok()
+}
+
+/// Whether an object has a member `method`, and each one of that name is a string.
+pub(crate) fn names_a_method(raw: &RawValue) -> bool {
+    serde_json::Deserializer::from_str(raw.get()).deserialize_map(MethodFinder).unwrap_or(false)
+}
+
+struct Splitter {
+    bound: usize,
+}
+
+impl<'de> Visitor<'de> for Splitter {
+    type Value = (Entries<'de>, Option<SplitError>);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut entries, mut flaw) = (Vec::new(), None);
+        // Names are taken raw, because decoding one with a lone surrogate would end the walk.
+        while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
+            if entries.len() >= self.bound {
+                flaw = Some(SplitError::TooMany { bound: self.bound });
+                while map.next_entry::<&'de RawValue, IgnoredAny>()?.is_some() {}
+                break;
+            }
+            match text(name) {
+                Some(name) => entries.push((name, value)),
+                None => flaw = Some(SplitError::NameNotText),
+            }
+        }
+        Ok((entries, flaw))
+    }
+}
+
+struct MethodFinder;
+
+impl<'de> Visitor<'de> for MethodFinder {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {
+        let (mut found, mut all_strings) = (false, true);
+        while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
+            if text(name).as_deref() == Some("method") {
+                found = true;
+                all_strings &= kind_of(value.get().as_bytes()) == Some(JsonKind::String);
+            }
+        }
+        Ok(found && all_strings)
+    }
+}
+
+struct Collector {
+    bound: usize,
+}
+
+impl<'de> Visitor<'de> for Collector {
+    type Value = Vec<&'de RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element::<&'de RawValue>()? {
+            if elements.len() >= self.bound {
+                return Err(serde::de::Error::custom("too many elements"));
+            }
+            elements.push(element);
+        }
+        Ok(elements)
+    }
+}

@@ -1,0 +1,161 @@
+//! The one entry: header values and a time in, a caller out.
+
+use std::sync::Arc;
+
+use jsonwebtoken::crypto::CryptoProvider;
+use task_broker_core::{Caller, Timestamp};
+
+use super::{
+    AuthMode, Keys, MAX_LEEWAY_SECS, Policy, Unauthorized, bearer, claims::Claims, header::Header,
+    json::decode_part,
+};
+
+/// Decides who sends a request.
+#[derive(Clone, Debug)]
+pub struct Authenticator {
+    mode: AuthMode,
+    keys: Keys,
+    policy: Policy,
+}
+
+/// A caller, and how long it is known to be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// Who sends the request.
+    pub caller: Caller,
+    /// The first instant at which the same token would be refused, leeway included; `None` without a token. What
+    /// goes on longer than a request, such as a stream, must end then (case C09).
+    pub valid_until: Option<Timestamp>,
+}
+
+/// Settings that contradict each other or would leave the broker open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthConfigError {
+    /// Tokens were to be checked, but there is nothing to check them with.
+    #[error("--auth {0} needs a key: give --jwt-secret-file")]
+    NoKey(AuthMode),
+    /// A key was given, but it would not be used.
+    #[error("--auth off contradicts a key: remove --auth off or --jwt-secret-file")]
+    KeyBesideOff,
+    /// A rule for tokens was given, but no token would ever be looked at.
+    #[error("{0} has no effect without a key: give --jwt-secret-file, or remove it")]
+    PolicyWithoutKey(&'static str),
+    /// Any token that was signed with the key, for whatever service, would be good.
+    #[error("a key needs --jwt-audience")]
+    NoAudience,
+    /// Most likely a variable that was never set.
+    #[error("--jwt-audience must not be empty")]
+    EmptyAudience,
+    /// Most likely a variable that was never set.
+    #[error("--jwt-issuer must not be empty")]
+    EmptyIssuer,
+    /// Expired tokens would live on.
+    #[error("--jwt-leeway-secs must be at most {MAX_LEEWAY_SECS}")]
+    LeewayTooLong,
+    /// The program was built without (or with two) implementations of the algorithms.
+    #[error("this build cannot check signatures")]
+    NoCryptography,
+}
+
+impl Authenticator {
+    /// Checks the settings against each other.
+    ///
+    /// # Errors
+    /// [`AuthConfigError`], naming the flag.
+    pub fn new(mode: AuthMode, keys: Keys, policy: Policy) -> Result<Self, AuthConfigError> {
+        if policy.leeway_secs > MAX_LEEWAY_SECS {
+            return Err(AuthConfigError::LeewayTooLong);
+        }
+        if policy.audience.iter().any(String::is_empty) {
+            return Err(AuthConfigError::EmptyAudience);
+        }
+        if policy.issuer.as_deref().is_some_and(str::is_empty) {
+            return Err(AuthConfigError::EmptyIssuer);
+        }
+        match (mode, keys.is_empty()) {
+            (AuthMode::Off, false) => return Err(AuthConfigError::KeyBesideOff),
+            (AuthMode::Off, true) if !policy.audience.is_empty() => {
+                return Err(AuthConfigError::PolicyWithoutKey("--jwt-audience"));
+            }
+            (AuthMode::Off, true) if policy.issuer.is_some() => {
+                return Err(AuthConfigError::PolicyWithoutKey("--jwt-issuer"));
+            }
+            (AuthMode::Off, true) => {}
+            (AuthMode::Optional | AuthMode::Required, true) => return Err(AuthConfigError::NoKey(mode)),
+            (AuthMode::Optional | AuthMode::Required, false) => {
+                if policy.audience.is_empty() {
+                    return Err(AuthConfigError::NoAudience);
+                }
+                // jsonwebtoken panics in the first check if there is no provider: rather find out now.
+                CryptoProvider::try_get_default().ok_or(AuthConfigError::NoCryptography)?;
+            }
+        }
+        Ok(Self { mode, keys, policy })
+    }
+
+    /// The mode in force.
+    #[must_use]
+    pub const fn mode(&self) -> AuthMode {
+        self.mode
+    }
+
+    /// Who sends a request with these values of the header `Authorization`, one item for each header.
+    ///
+    /// # Errors
+    /// [`Unauthorized`] if the mode needs a token and there is none, and in all modes but `off` if there is
+    /// anything but one good token.
+    pub fn authenticate<'h>(
+        &self,
+        authorization: impl IntoIterator<Item = &'h [u8]>,
+        now: Timestamp,
+    ) -> Result<Caller, Unauthorized> {
+        self.verify(authorization, now).map(|verified| verified.caller)
+    }
+
+    /// The same as [`Authenticator::authenticate`], for what must end when the token does.
+    ///
+    /// # Errors
+    /// As [`Authenticator::authenticate`].
+    pub fn verify<'h>(
+        &self,
+        authorization: impl IntoIterator<Item = &'h [u8]>,
+        now: Timestamp,
+    ) -> Result<Verified, Unauthorized> {
+        let verified = match self.mode {
+            AuthMode::Off => Ok(anonymous(Caller::anonymous().with_delegation())),
+            AuthMode::Optional | AuthMode::Required => match bearer::token(authorization) {
+                Ok(Some(token)) => self.verify_token(token, now),
+                Ok(None) if self.mode == AuthMode::Optional => Ok(anonymous(Caller::anonymous())),
+                Ok(None) => Err(Unauthorized::MISSING),
+                Err(refusal) => Err(refusal),
+            },
+        };
+        if let Err(refusal) = &verified {
+            // The fixed text only: a log must not become a place where tokens are found, nor one that a client
+            // can write into.
+            tracing::debug!(reason = refusal.description, "caller refused");
+        }
+        verified
+    }
+
+    fn verify_token(&self, token: &str, now: Timestamp) -> Result<Verified, Unauthorized> {
+        let (message, signature) = token.rsplit_once('.').ok_or(Unauthorized::NOT_A_JWT)?;
+        let (header, claims) = message.split_once('.').ok_or(Unauthorized::NOT_A_JWT)?;
+        if claims.contains('.') {
+            return Err(Unauthorized::NOT_A_JWT);
+        }
+        let header = Header::read(&decode_part(header).ok_or(Unauthorized::BAD_HEADER)?)?;
+        // Before the signature is known to be good, nothing that is claimed is looked at.
+        self.keys.verify(&header, message, signature)?;
+        let claims = Claims::read(&decode_part(claims).ok_or(Unauthorized::BAD_CLAIMS)?)?;
+        self.policy.check(&claims, now)?;
+        let valid_until = Some(self.policy.valid_until(&claims));
+        let caller = Caller { subject: Some(Arc::from(claims.subject)), may_delegate: claims.may_delegate };
+        Ok(Verified { caller, valid_until })
+    }
+}
+
+/// A caller without a token, for whom nothing can expire.
+const fn anonymous(caller: Caller) -> Verified {
+    Verified { caller, valid_until: None }
+}

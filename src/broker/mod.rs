@@ -1,0 +1,302 @@
+//! The one place that authorises and executes: caller and wish in, outcome or refusal out.
+//!
+//! It knows no HTTP and no database. Rules are the core's; what is here is the order of things: look, let the
+//! core decide inside the store's atomic step, wait, wake, sweep.
+
+mod hub;
+mod refusal;
+mod seats;
+mod sweeper;
+mod wait;
+mod watch;
+
+use std::sync::Arc;
+
+use task_broker_core::{
+    Caller, Limits, NewTask, PayloadRef, Phase, Rejection, Request, Right, Task, TaskId, Timestamp, create,
+    execute, may_see, replay_create,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::hub::Hub;
+use self::seats::Seats;
+use crate::store::{
+    Applied, Health, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Store, StoreError, Update,
+    Updated,
+};
+
+pub use self::refusal::Refusal;
+pub use self::seats::{Seat, SeatLimits};
+pub use self::wait::{Wait, Waited};
+pub use self::watch::{Watch, WatchMessage};
+
+/// How often a create call is tried when tasks keep expiring under its key.
+const CREATE_TRIES: usize = 3;
+
+/// How many expired tasks one sweep removes when a quota is full.
+const SWEEP_FOR_ROOM: usize = 1000;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Broker {
+    store: Arc<dyn Store>,
+    limits: Limits,
+    hub: Hub,
+    waits: Seats,
+    streams: Seats,
+    /// Set when the process is about to end: waits answer what there is, streams end.
+    draining: CancellationToken,
+}
+
+/// Everything that one read of a task shows: one instant, one revision.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The task.
+    pub task: Arc<Task>,
+    /// The payloads that belong to this view.
+    pub payloads: Payloads,
+    /// The store's time of the read.
+    pub now: Timestamp,
+}
+
+/// A created task, or the one that an earlier call with the same key has created.
+#[derive(Debug)]
+pub struct Created {
+    /// The task.
+    pub snapshot: Snapshot,
+    /// Whether this call has created it.
+    pub created: bool,
+}
+
+/// Which payloads a view shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// What `store/get` and `tasks/get` show: meta, result or error, open questions.
+    Snapshot,
+    /// What a worker needs to go on: arguments and answers.
+    Resume,
+}
+
+impl View {
+    fn payloads(self, task: &Task) -> Vec<PayloadRef> {
+        match self {
+            Self::Snapshot => {
+                let end = match &task.phase {
+                    Phase::Completed(payload) | Phase::Failed(payload) => Some(*payload),
+                    Phase::Working | Phase::InputRequired | Phase::Cancelled => None,
+                };
+                let questions = task.shown_questions().map(|(_, payload)| *payload);
+                task.meta.into_iter().chain(end).chain(questions).collect()
+            }
+            Self::Resume => {
+                std::iter::once(task.arguments).chain(task.answers().map(|(_, payload)| *payload)).collect()
+            }
+        }
+    }
+}
+
+impl Broker {
+    /// A broker on a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, limits: Limits, waits: SeatLimits, streams: SeatLimits) -> Self {
+        Self {
+            store,
+            limits,
+            hub: Hub::new(),
+            waits: Seats::new(waits),
+            streams: Seats::new(streams),
+            draining: CancellationToken::new(),
+        }
+    }
+
+    /// Passes the store's hints on and removes expired tasks, until it is dropped. Exactly one must run.
+    pub async fn run(&self) {
+        tokio::join!(self.hub.listen(self.store.hints()), sweeper::run(&*self.store));
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The id of the store.
+    #[must_use]
+    pub fn store_id(&self) -> &str {
+        self.store.store_id()
+    }
+
+    /// Whether the store can take and keep a command.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.store.health()
+    }
+
+    /// Lets waits answer and streams end; both refuse to begin from now on.
+    pub fn drain(&self) {
+        self.draining.cancel();
+    }
+
+    /// Finishes what was handed to the store and closes it.
+    pub async fn close(&self) {
+        self.store.close().await;
+    }
+
+    /// Creates a task.
+    ///
+    /// # Errors
+    /// What the core rejects; [`Refusal::Unavailable`] when the store cannot take it.
+    pub async fn create(&self, caller: &Caller, new: NewTask) -> Result<Created, Refusal> {
+        self.limits.check_new(&new)?;
+        for _ in 0..CREATE_TRIES {
+            let inserted = match self.insert(caller, &new).await? {
+                Inserted::Rejected(Rejection::LimitExceeded { .. }) if self.make_room().await? => {
+                    self.insert(caller, &new).await?
+                }
+                inserted => inserted,
+            };
+            match inserted {
+                Inserted::Created(applied) => {
+                    let snapshot = self.view_after(applied, caller).await?;
+                    return Ok(Created { snapshot, created: true });
+                }
+                Inserted::Rejected(rejection) => return Err(rejection.into()),
+                Inserted::Existing(id) => match self.get(caller, Right::Creator, id, View::Snapshot).await {
+                    Ok(snapshot) => {
+                        replay_create(&snapshot.task, &new, caller, &self.limits)?;
+                        return Ok(Created { snapshot, created: false });
+                    }
+                    // It has expired since, and so has its claim on the key.
+                    Err(Refusal::NotFound) => {}
+                    Err(other) => return Err(other),
+                },
+            }
+        }
+        Err(Refusal::Unavailable { retry_after_ms: 100 })
+    }
+
+    async fn insert(&self, caller: &Caller, new: &NewTask) -> Result<Inserted, StoreError> {
+        let (id, owner, key) = (new.id, new.owner.clone(), new.key.clone());
+        let payload_bytes = new.payload_bytes();
+        let (new, caller, limits) = (new.clone(), caller.clone(), self.limits.clone());
+        let creator = caller.subject.clone();
+        let decide = Box::new(move |situation: &crate::store::Situation| {
+            create(new.clone(), &caller, &limits, &situation.usage, situation.now)
+        });
+        self.store.insert(Insertion { id, creator, owner, key, payload_bytes, decide }).await
+    }
+
+    /// Removes tasks that have expired but still count. Says whether there were any.
+    async fn make_room(&self) -> Result<bool, StoreError> {
+        let mut any = false;
+        loop {
+            let swept = self.store.sweep(SWEEP_FOR_ROOM).await?;
+            any |= swept.removed > 0;
+            if !swept.more {
+                return Ok(any);
+            }
+        }
+    }
+
+    /// Carries out a command.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] for an unknown, expired or foreign task; what the core rejects;
+    /// [`Refusal::Unavailable`] when the store cannot take it.
+    pub async fn execute(&self, id: TaskId, request: Request) -> Result<Applied, Refusal> {
+        self.limits.check_command(&request.command)?;
+        let payload_bytes = request.command.payload_bytes();
+        let limits = self.limits.clone();
+        let decide = Box::new(move |task: &Task, situation: &crate::store::Situation| {
+            execute(task, &request, &limits, &situation.usage, situation.now)
+        });
+        match self.store.update(Update { id, payload_bytes, decide }).await? {
+            Updated::Applied(applied) => Ok(applied),
+            Updated::Absent => Err(Refusal::NotFound),
+            Updated::Rejected(rejection) => Err(rejection.into()),
+        }
+    }
+
+    /// Reads a task.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] for an unknown, expired or foreign task.
+    pub async fn get(
+        &self,
+        caller: &Caller,
+        right: Right,
+        id: TaskId,
+        view: View,
+    ) -> Result<Snapshot, Refusal> {
+        let select = |task: &Task, now: Timestamp| {
+            may_see(task, caller, right, now)?;
+            Ok(view.payloads(task))
+        };
+        match self.store.read(id, &select).await? {
+            None => Err(Refusal::NotFound),
+            Some(Err(rejection)) => Err(rejection.into()),
+            Some(Ok(Reading { task, payloads, now })) => Ok(Snapshot { task, payloads, now }),
+        }
+    }
+
+    /// The task as a command of its creator has left it. Should it have moved on since, the newer state is shown.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`] when it has gone since.
+    pub async fn view_after(&self, applied: Applied, caller: &Caller) -> Result<Snapshot, Refusal> {
+        let Applied { task, now, .. } = applied;
+        if View::Snapshot.payloads(&task).is_empty() {
+            // Also for a task that expires at once: its creator must learn its id.
+            return Ok(Snapshot { task, payloads: Payloads::default(), now });
+        }
+        let wanted = Arc::clone(&task);
+        let select = move |current: &Task, now: Timestamp| {
+            may_see(current, caller, Right::Creator, now)?;
+            Ok(View::Snapshot.payloads(if current.revision == wanted.revision { &wanted } else { current }))
+        };
+        match self.store.read(task.id, &select).await? {
+            None => Err(Refusal::NotFound),
+            Some(Err(rejection)) => Err(rejection.into()),
+            Some(Ok(Reading { task, payloads, now })) => Ok(Snapshot { task, payloads, now }),
+        }
+    }
+
+    /// The tasks with these ids as far as the caller created them.
+    ///
+    /// # Errors
+    /// Only those of the store.
+    pub async fn heads(
+        &self,
+        caller: &Caller,
+        ids: &[TaskId],
+    ) -> Result<(Vec<Option<Arc<Task>>>, Timestamp), Refusal> {
+        let (mut heads, now) = self.store.heads(ids).await?;
+        for head in &mut heads {
+            *head = head.take().filter(|task| may_see(task, caller, Right::Creator, now).is_ok());
+        }
+        Ok((heads, now))
+    }
+
+    /// A page of the caller's tasks. `query.whose` must name the caller: it comes from [`crate::http`], which
+    /// knows no other subject.
+    ///
+    /// # Errors
+    /// Only those of the store.
+    pub async fn list(&self, query: &ListQuery) -> Result<Page, Refusal> {
+        Ok(self.store.list(query).await?)
+    }
+
+    /// The `meta` of a task in a page, `None` when it has none or is gone since.
+    ///
+    /// # Errors
+    /// Only those of the store.
+    pub async fn row(&self, task: &Arc<Task>) -> Result<Option<Snapshot>, Refusal> {
+        let select = |task: &Task, now: Timestamp| {
+            if task.is_expired(now) { Err(Rejection::Expired) } else { Ok(task.meta.into_iter().collect()) }
+        };
+        match self.store.read(task.id, &select).await? {
+            None | Some(Err(_)) => Ok(None),
+            Some(Ok(Reading { task, payloads, now })) => Ok(Some(Snapshot { task, payloads, now })),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The layout of the one sled tree.
+//!
+//! | prefix | key behind it | value |
+//! |---|---|---|
+//! | `h` | id | the head of a task: the commit point |
+//! | `p` | id, revision, ordinal | a payload of at most [`SMALL_BYTES`] |
+//! | `c` | id, revision, ordinal, index | a chunk of a larger payload |
+//! | `x` | id, digest of the head, index | a chunk of a head that is too large for one value |
+//! | `m` | name | facts about the store |
+//!
+//! Numbers are big-endian. Small payloads and chunks are apart because sled rewrites whole leaves: a leaf of small
+//! payloads must not drag large chunks along.
+
+use task_broker_core::{PayloadRef, TaskId};
+
+/// The largest value in bytes. sled turns a leaf above a quarter of its segment into a file that it never syncs;
+/// a leaf holds up to 16 records (measured; see STORAGE in docs/storage.md).
+pub(super) const CHUNK_BYTES: usize = 32 * 1024 - 64;
+
+/// Payloads up to this many bytes are one value under their own prefix.
+pub(super) const SMALL_BYTES: usize = 4096;
+
+pub(super) const HEAD: u8 = b'h';
+const SMALL: u8 = b'p';
+const CHUNK: u8 = b'c';
+const OVERFLOW: u8 = b'x';
+/// The prefixes of values that only mean something while a head names them.
+pub(super) const NAMED_BY_HEADS: [u8; 3] = [SMALL, CHUNK, OVERFLOW];
+
+/// The store's format version.
+pub(super) const FORMAT: &[u8] = b"mformat";
+/// The store's id.
+pub(super) const STORE_ID: &[u8] = b"mid";
+/// The highest time that was persisted.
+pub(super) const CLOCK: &[u8] = b"mclock";
+/// There after a clean stop, and only then.
+pub(super) const CLEAN: &[u8] = b"mclean";
+
+/// The key of a head.
+pub(super) fn head(id: TaskId) -> [u8; 17] {
+    let mut key = [HEAD; 17];
+    if let Some(rest) = key.get_mut(1..) {
+        rest.copy_from_slice(id.as_bytes());
+    }
+    key
+}
+
+/// The keys under which a payload of this length is kept, with the range of bytes under each.
+pub(super) fn payload(
+    id: TaskId,
+    reference: &PayloadRef,
+) -> impl Iterator<Item = (Vec<u8>, std::ops::Range<usize>)> + use<> {
+    let length = usize::try_from(reference.len).unwrap_or(usize::MAX);
+    let small = length <= SMALL_BYTES;
+    let mut stem = vec![if small { SMALL } else { CHUNK }];
+    stem.extend_from_slice(id.as_bytes());
+    stem.extend_from_slice(&reference.revision.to_be_bytes());
+    stem.extend_from_slice(&reference.ordinal.to_be_bytes());
+    pieces(stem, length, !small)
+}
+
+/// The keys of a head that does not fit into one value. The digest of its bytes is part of the key, so no two
+/// states of a head share a key and none is ever rewritten.
+pub(super) fn overflow(
+    id: TaskId,
+    digest: u128,
+    length: usize,
+) -> impl Iterator<Item = (Vec<u8>, std::ops::Range<usize>)> + use<> {
+    let mut stem = vec![OVERFLOW];
+    stem.extend_from_slice(id.as_bytes());
+    stem.extend_from_slice(&digest.to_be_bytes());
+    pieces(stem, length, true)
+}
+
+fn pieces(
+    stem: Vec<u8>,
+    length: usize,
+    numbered: bool,
+) -> impl Iterator<Item = (Vec<u8>, std::ops::Range<usize>)> {
+    let count = if numbered { length.div_ceil(CHUNK_BYTES) } else { 1 };
+    (0..count).map(move |index| {
+        let mut key = stem.clone();
+        if numbered {
+            key.extend_from_slice(&u32::try_from(index).unwrap_or(u32::MAX).to_be_bytes());
+        }
+        let start = index * CHUNK_BYTES;
+        (key, start..length.min(start + CHUNK_BYTES))
+    })
+}
+
+/// The task to which a key of [`NAMED_BY_HEADS`] belongs.
+pub(super) fn task_of(key: &[u8]) -> Option<TaskId> {
+    key.get(1..17)?.try_into().ok().map(TaskId::from_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use task_broker_core::Payload;
+
+    use super::*;
+
+    #[test]
+    fn the_pieces_of_a_payload_cover_it_without_gap_or_overlap() {
+        let id = TaskId::from_bytes([7; 16]);
+        for length in [1, 2, SMALL_BYTES, SMALL_BYTES + 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 3] {
+            let reference = Payload::new(Bytes::from(vec![b'1'; length])).reference(3, 1);
+            let mut covered = 0;
+            for (key, range) in payload(id, &reference) {
+                assert_eq!(range.start, covered);
+                assert!(range.end - range.start <= CHUNK_BYTES);
+                assert_eq!(task_of(&key), Some(id));
+                covered = range.end;
+            }
+            assert_eq!(covered, length);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The embedded driver: sled 0.34.7, made safe. docs/storage.md tells why it is built like this.
+//!
+//! ```text
+//! queue -> writer: decide, commit (disk), publish (index, change log), answer
+//!                            readers: index, then payloads from disk
+//! ```
+
+mod directory;
+mod disk;
+mod index;
+mod intern;
+mod keys;
+mod ledger;
+mod open;
+mod queue;
+mod record;
+mod seal;
+mod writer;
+
+use std::sync::Arc;
+
+use ::sled::Db;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
+use tokio::sync::{broadcast, oneshot};
+
+use self::directory::Directory;
+use self::disk::read_payload;
+use self::queue::{Job, Queue};
+use self::writer::{Pulse, Shared, Writer};
+use super::changelog::ChangeLog;
+use super::{
+    Changes, Health, Hint, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Select, Store,
+    StoreError, Swept, Update, Updated, random_name,
+};
+use crate::clock::Clock;
+
+pub use self::directory::DirectoryError;
+pub use self::open::{OpenError, SledOptions};
+
+/// How many places of a list are looked at under one lock.
+const LIST_STEP: usize = 1024;
+
+/// The embedded store.
+#[derive(Debug)]
+pub struct SledStore {
+    queue: Queue,
+    db: Db,
+    shared: Arc<Shared>,
+    store_id: String,
+    /// Released after the writer has ended.
+    directory: Mutex<Option<Directory>>,
+}
+
+impl SledStore {
+    /// Opens the store in a directory, or makes one. Blocks: a million tasks take some seconds.
+    ///
+    /// # Errors
+    /// [`OpenError`] says where and what. Nothing is changed then, but for what an earlier, interrupted first
+    /// start has left.
+    pub fn open(options: &SledOptions, clock: Clock) -> Result<Self, OpenError> {
+        let opened = open::open(options)?;
+        clock.not_before(opened.floor);
+        let io = |error| OpenError::Io { path: options.path.clone(), error };
+        let tasks = opened.index.len();
+        if opened.fresh {
+            tracing::warn!(store = opened.store_id, path = %options.path.display(), "made a new, empty store");
+        } else {
+            tracing::info!(
+                store = opened.store_id,
+                path = %options.path.display(),
+                tasks,
+                clean_stop = opened.clean,
+                "opened the store"
+            );
+        }
+        let shared = Arc::new(Shared {
+            index: opened.index,
+            log: Mutex::new(ChangeLog::new(random_name().map_err(io)?)),
+            hints: broadcast::channel(1024).0,
+            pulse: Pulse::default(),
+            clock,
+        });
+        let (queue, jobs) = Queue::new();
+        // After a clean stop there are none.
+        let search = !opened.clean && !opened.fresh;
+        let orphans_from = keys::NAMED_BY_HEADS.first().filter(|_| search).map(|kind| vec![*kind]);
+        let writer = Writer {
+            disk: opened.disk,
+            ledger: opened.ledger,
+            names: opened.names,
+            shared: Arc::clone(&shared),
+            orphans_from,
+        };
+        std::thread::Builder::new()
+            .name("store-writer".into())
+            .spawn(move || writer.run(jobs))
+            .map_err(io)?;
+        Ok(Self {
+            queue,
+            db: opened.db,
+            shared,
+            store_id: opened.store_id,
+            directory: Mutex::new(Some(opened.directory)),
+        })
+    }
+
+    /// Reads payloads of a task. `Ok(None)` when one is not there.
+    fn payloads(&self, id: TaskId, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
+        let read = |reference: &PayloadRef| {
+            Ok(read_payload(&self.db, id, reference)?.map(|bytes| (*reference, bytes)))
+        };
+        wanted.iter().map(|reference| read(reference).transpose()).collect::<Option<Result<_, _>>>().transpose()
+    }
+
+    fn serves(&self) -> Result<(), StoreError> {
+        if self.shared.pulse.is_alive() { Ok(()) } else { Err(StoreError::Broken) }
+    }
+}
+
+#[async_trait]
+impl Store for SledStore {
+    async fn insert(&self, insertion: Insertion) -> Result<Inserted, StoreError> {
+        let bytes = insertion.payload_bytes;
+        self.queue.ask(bytes, |reply| Job::Insert(insertion, reply)).await
+    }
+
+    async fn update(&self, update: Update) -> Result<Updated, StoreError> {
+        let bytes = update.payload_bytes;
+        self.queue.ask(bytes, |reply| Job::Update(update, reply)).await
+    }
+
+    async fn read(
+        &self,
+        id: TaskId,
+        select: Select<'_>,
+    ) -> Result<Option<Result<Reading, Rejection>>, StoreError> {
+        self.serves()?;
+        let mut seen: Option<Arc<Task>> = None;
+        loop {
+            let Some(task) = self.shared.index.get(id) else { return Ok(None) };
+            let now = self.shared.clock.now();
+            let wanted = match select(&task, now) {
+                Ok(wanted) => wanted,
+                Err(rejection) => return Ok(Some(Err(rejection))),
+            };
+            if let Some(payloads) = self.payloads(id, &wanted)? {
+                return Ok(Some(Ok(Reading { task, payloads, now })));
+            }
+            // A payload is gone: either the task has moved on since, and is read again, or it is damage.
+            if seen.as_ref().is_some_and(|seen| Arc::ptr_eq(seen, &task)) {
+                return Err(StoreError::Damaged { place: format!("a payload of task {id} is missing") });
+            }
+            seen = Some(task);
+        }
+    }
+
+    async fn heads(&self, ids: &[TaskId]) -> Result<(Vec<Option<Arc<Task>>>, Timestamp), StoreError> {
+        self.serves()?;
+        Ok((ids.iter().map(|id| self.shared.index.get(*id)).collect(), self.shared.clock.now()))
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
+        self.serves()?;
+        let now = self.shared.clock.now();
+        let mut tasks = Vec::new();
+        let mut after = query.after;
+        loop {
+            let places = self.shared.index.places(&query.whose, after, LIST_STEP);
+            for place in &places {
+                let Some(task) = self.shared.index.get(place.id) else { continue };
+                if task.is_expired(now) || !query.wants(&task) {
+                    continue;
+                }
+                if tasks.len() == query.limit {
+                    return Ok(Page { tasks, more: true, now });
+                }
+                tasks.push(task);
+            }
+            after = places.last().copied();
+            if places.len() < LIST_STEP {
+                return Ok(Page { tasks, more: false, now });
+            }
+            // A filter that matches little makes a long walk; others get their turn in between.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn changes(&self, creator: &Subject, since: Option<&str>, max: usize) -> Result<Changes, StoreError> {
+        self.serves()?;
+        Ok(self.shared.log.lock().read(creator, since, max, self.shared.clock.now()))
+    }
+
+    fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>> {
+        self.shared.hints.subscribe()
+    }
+
+    async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {
+        self.queue.ask(0, |reply| Job::Sweep(max, reply)).await
+    }
+
+    fn health(&self) -> Health {
+        if self.shared.pulse.is_alive() {
+            Health::Ready
+        } else if self.shared.pulse.has_failed() {
+            Health::Broken("the store failed to make a change durable")
+        } else {
+            Health::Broken("the store is closed")
+        }
+    }
+
+    fn store_id(&self) -> &str {
+        &self.store_id
+    }
+
+    async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.queue.put(Job::Close(done), 0).await.is_ok() {
+            // An error means that the writer has ended already, which is what is wanted.
+            drop(closed.await);
+        }
+        drop(self.directory.lock().take());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The bounded queue in front of the writer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::store::{Inserted, Insertion, StoreError, Swept, Update, Updated};
+
+/// How many commands may wait.
+const COMMANDS: usize = 4096;
+
+/// How many payload bytes may wait, in units of [`UNIT`].
+const UNITS: usize = 64 * 1024;
+/// Bytes in one permit; 64 MiB in all.
+const UNIT: u64 = 1024;
+
+/// How long a command waits for a place before its caller is told to come back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a refused caller is told to wait, in milliseconds.
+const RETRY_AFTER_MS: u64 = 1000;
+
+/// Where an answer goes.
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// See [`crate::store::Store::insert`].
+    Insert(Insertion, Reply<Inserted>),
+    /// See [`crate::store::Store::update`].
+    Update(Update, Reply<Updated>),
+    /// See [`crate::store::Store::sweep`].
+    Sweep(usize, Reply<Swept>),
+    /// Finish and end.
+    Close(oneshot::Sender<()>),
+}
+
+/// A job with the room that it takes up until it is answered.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) job: Job,
+    pub(super) bytes: u64,
+    _room: OwnedSemaphorePermit,
+}
+
+/// The sending side.
+#[derive(Debug, Clone)]
+pub(super) struct Queue {
+    jobs: mpsc::Sender<Queued>,
+    room: Arc<Semaphore>,
+}
+
+impl Queue {
+    /// A queue and its receiving side.
+    pub(super) fn new() -> (Self, mpsc::Receiver<Queued>) {
+        let (jobs, receiver) = mpsc::channel(COMMANDS);
+        (Self { jobs, room: Arc::new(Semaphore::new(UNITS)) }, receiver)
+    }
+
+    /// Hands over a job and waits for its answer. Once a job is queued, it is carried out whether or not anybody
+    /// still waits.
+    pub(super) async fn ask<T>(
+        &self,
+        bytes: u64,
+        job: impl FnOnce(Reply<T>) -> Job,
+    ) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.put(job(reply), bytes).await?;
+        // A reply that is dropped unanswered: the writer has died with the job in its hands.
+        answer.await.unwrap_or(Err(StoreError::OutcomeUnknown))
+    }
+
+    /// Hands over a job.
+    pub(super) async fn put(&self, job: Job, bytes: u64) -> Result<(), StoreError> {
+        let units = bytes.div_ceil(UNIT).clamp(1, UNITS as u64);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let queue = async {
+            let room = Arc::clone(&self.room).acquire_many_owned(units).await;
+            let room = room.map_err(|_closed| StoreError::Broken)?;
+            let queued = Queued { job, bytes, _room: room };
+            self.jobs.send(queued).await.map_err(|_closed| StoreError::Broken)
+        };
+        let late = |_elapsed| StoreError::Unavailable { retry_after_ms: RETRY_AFTER_MS };
+        tokio::time::timeout(PATIENCE, queue).await.map_err(late)?
+    }
+}
