@@ -1,6 +1,16 @@
 //! A service that owns the state of MCP tasks (SEP-2663), so that MCP servers keep none.
+//!
+//! The rooms, from the socket to the disk: [`http`] maps requests, [`auth`] says who sends them, [`broker`]
+//! authorises and executes, [`store`] keeps. The rules are in the crate `task-broker-core`, the wire types in
+//! `task-broker-protocol`. ARCHITECTURE.md has the picture.
 
 pub mod auth;
 pub mod broker;
 pub mod clock;
+pub mod config;
+pub mod http;
+mod run;
 pub mod store;
+pub mod telemetry;
+
+pub use run::{RunError, open_store, run};

@@ -1,1 +1,90 @@
-fn main() {}
+//! The command line: parse, bind, signals, call the library.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use task_broker::auth::{MintClaims, SecretFile, mint};
+use task_broker::clock::Clock;
+use task_broker::config::{Cli, Command, Serve, Token};
+use task_broker::{RunError, open_store, run, telemetry};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(settings) => serve(&settings),
+        Command::Token(token) => print_token(&token),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "the last word of a command line program, before or without logging")]
+fn complain(error: &(dyn std::error::Error + Send + Sync)) {
+    eprintln!("task-broker: {error}");
+}
+
+fn serve(serve: &Serve) -> Result<(), AnyError> {
+    telemetry::start(serve.log_format);
+    let settings = serve.settings()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        // Before anything that takes time: as PID 1 a process without handlers ignores these signals.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let mut stop = std::pin::pin!(stop);
+        let clock = Clock::system();
+        let opening = {
+            let (serve, clock) = (serve.clone(), clock.clone());
+            tokio::task::spawn_blocking(move || open_store(&serve, &clock))
+        };
+        let store = tokio::select! {
+            store = opening => store??,
+            () = &mut stop => {
+                tracing::info!("stopped while starting");
+                return Ok::<_, AnyError>(());
+            }
+        };
+        let bind = |error| RunError::Io { what: format!("--listen {}", serve.listen), error };
+        let listener = match TcpListener::bind(serve.listen).await.map_err(bind) {
+            Ok(listener) => listener,
+            Err(error) => {
+                store.close().await;
+                return Err(error.into());
+            }
+        };
+        run(listener, Arc::clone(&store), clock, settings, stop).await?;
+        Ok(())
+    });
+    // A store that is still opening does not keep a process that was told to stop.
+    runtime.shutdown_background();
+    done
+}
+
+#[allow(clippy::print_stdout, reason = "the token is what this command is for")]
+fn print_token(token: &Token) -> Result<(), AnyError> {
+    let secret = SecretFile::read(&token.secret_file).map_err(|error| format!("--secret-file: {error}"))?;
+    let claims = MintClaims {
+        sub: &token.sub,
+        aud: &token.aud,
+        scope: token.scope.as_deref(),
+        iss: token.iss.as_deref(),
+        lifetime_secs: token.lifetime_secs,
+    };
+    println!("{}", mint(&secret, &claims, Clock::system().now())?);
+    Ok(())
+}

@@ -137,6 +137,11 @@ impl Broker {
         self.draining.cancel();
     }
 
+    /// Waits until no wait and no stream is open.
+    pub async fn no_long_calls(&self) {
+        tokio::join!(self.waits.empty(), self.streams.empty());
+    }
+
     /// Finishes what was handed to the store and closes it.
     pub async fn close(&self) {
         self.store.close().await;

@@ -19,6 +19,12 @@ pub enum Refusal {
         /// When to try again, in milliseconds.
         retry_after_ms: u64,
     },
+    /// Too many calls of this sort are open; nothing was begun.
+    #[error("too many at once")]
+    Busy {
+        /// When to try again, in milliseconds.
+        retry_after_ms: u64,
+    },
     /// Too many of these at once for one subject.
     #[error("too many at once for one subject")]
     TooMany,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use task_broker_core::Subject;
+use tokio::sync::watch;
 
 /// How many calls of one sort may be open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub(super) struct Seats {
 
 #[derive(Debug, Default)]
 struct Taken {
-    total: usize,
+    /// How many in all; watched by whoever waits for the last one to leave.
+    total: watch::Sender<usize>,
     by_subject: HashMap<Subject, usize>,
 }
 
@@ -44,7 +46,7 @@ impl Seats {
     /// Takes a place, if there is one.
     pub(super) fn take(&self, subject: &Subject) -> Result<Seat, NoSeat> {
         let mut taken = self.taken.lock();
-        if taken.total >= self.limits.total {
+        if *taken.total.borrow() >= self.limits.total {
             return Err(NoSeat::Full);
         }
         let own = taken.by_subject.entry(subject.clone()).or_default();
@@ -52,8 +54,15 @@ impl Seats {
             return Err(NoSeat::SubjectFull);
         }
         *own += 1;
-        taken.total += 1;
+        taken.total.send_modify(|total| *total += 1);
         Ok(Seat { taken: Arc::clone(&self.taken), subject: subject.clone() })
+    }
+
+    /// Waits until nobody is seated.
+    pub(super) async fn empty(&self) {
+        let mut total = self.taken.lock().total.subscribe();
+        // The sender lives as long as this does.
+        drop(total.wait_for(|total| *total == 0).await);
     }
 }
 
@@ -67,7 +76,7 @@ pub struct Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.taken.lock();
-        taken.total -= 1;
+        taken.total.send_modify(|total| *total -= 1);
         if let Some(own) = taken.by_subject.get_mut(&self.subject) {
             *own -= 1;
             if *own == 0 {

@@ -43,10 +43,10 @@ impl Broker {
     ///
     /// # Errors
     /// [`Refusal::NotFound`] when there is no such task, also from the moment at which it expires;
-    /// [`Refusal::TooMany`] and [`Refusal::Unavailable`] when too many wait already.
+    /// [`Refusal::TooMany`] and [`Refusal::Busy`] when too many wait already.
     pub async fn wait(&self, caller: &Caller, right: Right, wait: Wait) -> Result<Waited, Refusal> {
         let _seat = self.waits.take(&caller.subject).map_err(|no_seat| match no_seat {
-            NoSeat::Full => Refusal::Unavailable { retry_after_ms: 1000 },
+            NoSeat::Full => Refusal::Busy { retry_after_ms: 1000 },
             NoSeat::SubjectFull => Refusal::TooMany,
         })?;
         let started = Instant::now();

@@ -64,10 +64,10 @@ impl Broker {
     /// Opens a stream of the events of tasks that `creator` created, from `since` on.
     ///
     /// # Errors
-    /// [`Refusal::TooMany`] and [`Refusal::Unavailable`] when too many are open already.
+    /// [`Refusal::TooMany`] and [`Refusal::Busy`] when too many are open already.
     pub fn watch(self: &Arc<Self>, creator: Subject, since: Option<String>) -> Result<Watch, Refusal> {
         let seat = self.streams.take(&creator).map_err(|no_seat| match no_seat {
-            NoSeat::Full => Refusal::Unavailable { retry_after_ms: 1000 },
+            NoSeat::Full => Refusal::Busy { retry_after_ms: 1000 },
             NoSeat::SubjectFull => Refusal::TooMany,
         })?;
         Ok(Watch {

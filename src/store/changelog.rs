@@ -230,7 +230,10 @@ mod tests {
             log.push(&subject("a"), id(1), event(revision));
         }
         assert!(log.read(&subject("a"), Some(&start), 10, NOW).reset);
-        assert!(!log.read(&subject("a"), Some("boot-1"), 10, NOW).reset, "the oldest kept event is the second");
+        assert!(
+            !log.read(&subject("a"), Some("boot-1"), 10, NOW).reset,
+            "the oldest kept event is the second"
+        );
     }
 
     #[test]
@@ -243,6 +246,9 @@ mod tests {
         assert!(log.total <= TOTAL);
         assert!(log.read(&subject("first"), Some("boot-0"), 10, NOW).reset);
         log.push(&subject("first"), id(1), event(2));
-        assert!(log.read(&subject("first"), Some("boot-0"), 10, NOW).reset, "a new tail does not hide the gap");
+        assert!(
+            log.read(&subject("first"), Some("boot-0"), 10, NOW).reset,
+            "a new tail does not hide the gap"
+        );
     }
 }

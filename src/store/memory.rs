@@ -198,7 +198,12 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn changes(&self, creator: &Subject, since: Option<&str>, max: usize) -> Result<Changes, StoreError> {
+    async fn changes(
+        &self,
+        creator: &Subject,
+        since: Option<&str>,
+        max: usize,
+    ) -> Result<Changes, StoreError> {
         self.with_state(|state| state.log.read(creator, since, max, self.clock.now()))
     }
 
@@ -221,7 +226,7 @@ impl Store for MemoryStore {
     }
 
     fn health(&self) -> Health {
-        Health::Ready
+        if self.state.lock().closed { Health::Closed } else { Health::Ready }
     }
 
     fn store_id(&self) -> &str {

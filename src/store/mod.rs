@@ -238,7 +238,9 @@ pub enum Health {
     /// Not now; it may come back by itself. The text is for operators.
     Unavailable(&'static str),
     /// Never again in this process. The text is for operators.
-    Broken(&'static str),
+    Failed(&'static str),
+    /// It was closed.
+    Closed,
 }
 
 /// Why a store could not do something. None of these says anything about a task.
@@ -293,7 +295,11 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Reads a task and the payloads that `select` asks for. `Ok(None)` when there is no such task, `Ok(Some(Err))`
     /// when `select` refused.
-    async fn read(&self, id: TaskId, select: Select<'_>) -> Result<Option<Result<Reading, Rejection>>, StoreError>;
+    async fn read(
+        &self,
+        id: TaskId,
+        select: Select<'_>,
+    ) -> Result<Option<Result<Reading, Rejection>>, StoreError>;
 
     /// The tasks with these ids, in their order, without payloads.
     async fn heads(&self, ids: &[TaskId]) -> Result<(Vec<Option<Arc<Task>>>, Timestamp), StoreError>;
@@ -303,7 +309,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What happened to the tasks of a creator after `since` (a [`Changes::position`] of earlier), at most `max`
     /// events: at least once, in revision order per task. [`Changes::reset`] says that events may be missing.
-    async fn changes(&self, creator: &Subject, since: Option<&str>, max: usize) -> Result<Changes, StoreError>;
+    async fn changes(
+        &self,
+        creator: &Subject,
+        since: Option<&str>,
+        max: usize,
+    ) -> Result<Changes, StoreError>;
 
     /// Ids that changed. Hints may be lost or late: whoever relies on them reads before it waits, and reads again
     /// after a while.
@@ -328,7 +339,7 @@ fn expired(task: &Task) -> Event {
 }
 
 /// 128 random bits in hex, for names that must never come twice.
-fn random_name() -> std::io::Result<String> {
+pub(crate) fn random_name() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(TaskId::from_bytes(bytes).to_string())

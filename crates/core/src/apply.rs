@@ -55,9 +55,9 @@ pub fn apply(
             Ok(draft.end(EventKind::Fail, Phase::Failed(reference), message))
         }
         (Command::Cancel { reason }, false) => {
-            let message = reason.as_deref().map_or(text::CANCELLED.into(), |reason| {
-                Cow::Owned(format!("Cancelled: {}", cut(reason)))
-            });
+            let message = reason
+                .as_deref()
+                .map_or(text::CANCELLED.into(), |reason| Cow::Owned(format!("Cancelled: {}", cut(reason))));
             draft.task.cancel_requested = true;
             Ok(draft.end(EventKind::Cancel, Phase::Cancelled, message))
         }
@@ -214,9 +214,8 @@ impl<'a> Draft<'a> {
         message: Option<&str>,
         on_spent: OnSpentKey,
     ) -> Result<Transition, Rejection> {
-        let message = message.map_or(Cow::Borrowed(text::AWAITING_INPUT), |message| {
-            Cow::Owned(cut(message).to_owned())
-        });
+        let message = message
+            .map_or(Cow::Borrowed(text::AWAITING_INPUT), |message| Cow::Owned(cut(message).to_owned()));
         let mut inputs = self.before.inputs.as_deref().cloned().unwrap_or_default();
         if on_spent == OnSpentKey::Reject {
             refuse_used_keys(&inputs, requests)?;
@@ -243,7 +242,7 @@ impl<'a> Draft<'a> {
         // What is left was not asked again: superseded.
         self.dropped.extend(open.values().map(|old| old.payload));
         inputs.spent.extend(open.into_keys());
-        at_most("spentInputKeys", count(inputs.keys()), count(Limits::MAX_SPENT))?;
+        at_most("maxSpentInputs", count(inputs.keys()), count(Limits::MAX_SPENT))?;
         self.task.inputs = Some(Arc::new(inputs));
         self.task.phase = Phase::InputRequired;
         self.task.message = message;

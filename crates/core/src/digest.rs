@@ -31,16 +31,21 @@ pub fn canonical(text: &[u8]) -> Result<Digest, NotDigestible> {
     if cursor.rest.is_empty() { Ok(Digest(digest)) } else { Err(NotDigestible) }
 }
 
-/// The digest of a call: its method and what its params say. `params` is the text of the params object, or
-/// nothing when there was none.
+/// The digest of a call: its method and what its params say, given as decoded names with the text of each value.
 ///
 /// # Errors
-/// [`NotDigestible`] as for [`canonical`].
-pub fn call(method: &str, params: Option<&[u8]>) -> Result<Digest, NotDigestible> {
-    let params = params.map_or(Ok(Digest::default()), canonical)?;
+/// [`NotDigestible`] when a value is no JSON or nested too deep.
+pub fn call<'a>(
+    method: &str,
+    params: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Digest, NotDigestible> {
+    let mut members = Vec::new();
+    for (name, value) in params {
+        members.push((format!("\"{name}").into_bytes(), canonical(value)?.0));
+    }
     let mut hasher = Xxh3::new();
-    hasher.update(method.as_bytes());
-    hasher.update(&params.0.to_le_bytes());
+    hasher.update(&xxh3_128(method.as_bytes()).to_le_bytes());
+    hasher.update(&object_digest(members).to_le_bytes());
     Ok(Digest(hasher.digest128()))
 }
 
@@ -118,7 +123,7 @@ impl<'a> Cursor<'a> {
         let mut members = Vec::new();
         if self.peek() == Some(b'}') {
             self.take()?;
-            return Ok(tagged(b'{', &[]));
+            return Ok(object_digest(members));
         }
         loop {
             if self.peek() != Some(b'"') {
@@ -135,16 +140,7 @@ impl<'a> Cursor<'a> {
                 _ => return Err(NotDigestible),
             }
         }
-        // Stable: members of the same name stay in the order in which they were written, because that order can
-        // carry meaning for whoever reads the payload.
-        members.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut hasher = Xxh3::new();
-        hasher.update(b"{");
-        for (name, value) in members {
-            hasher.update(&xxh3_128(&name).to_le_bytes());
-            hasher.update(&value.to_le_bytes());
-        }
-        Ok(hasher.digest128())
+        Ok(object_digest(members))
     }
 
     /// The characters of a string, with a leading quote so that a string never digests like a number.
@@ -199,6 +195,19 @@ impl<'a> Cursor<'a> {
         }
         Ok(low.map(|low| 0x1_0000_u32.saturating_add(high << 10).saturating_add(low)))
     }
+}
+
+fn object_digest(mut members: Vec<(Vec<u8>, u128)>) -> u128 {
+    // Stable: members of the same name stay in the order in which they were written, because that order can carry
+    // meaning for whoever reads the payload.
+    members.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut hasher = Xxh3::new();
+    hasher.update(b"{");
+    for (name, value) in members {
+        hasher.update(&xxh3_128(&name).to_le_bytes());
+        hasher.update(&value.to_le_bytes());
+    }
+    hasher.digest128()
 }
 
 fn tagged(tag: u8, text: &[u8]) -> u128 {
@@ -280,9 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn the_method_is_part_of_a_call() {
-        let params = Some(&b"{}"[..]);
-        assert_ne!(call("store/complete", params), call("store/fail", params));
-        assert_eq!(call("store/complete", params), call("store/complete", Some(b" { } ")));
+    fn a_call_is_its_method_and_its_params_in_any_order() {
+        let params = [("a", &b"1"[..]), ("b", b"[ 2 ]")];
+        let digest = call("store/complete", params.into_iter()).unwrap();
+        assert_eq!(digest, call("store/complete", [("b", &b"[2]"[..]), ("a", b"1")].into_iter()).unwrap());
+        assert_ne!(digest, call("store/fail", params.into_iter()).unwrap());
+        assert_ne!(digest, call("store/complete", params.into_iter().take(1)).unwrap());
     }
 }

@@ -38,10 +38,7 @@ impl Inputs {
     }
 
     pub(crate) fn key_bytes(&self) -> u64 {
-        self.outstanding
-            .keys()
-            .chain(&self.spent)
-            .fold(0, |sum, key| sum.saturating_add(count(key.len())))
+        self.outstanding.keys().chain(&self.spent).fold(0, |sum, key| sum.saturating_add(count(key.len())))
     }
 
     /// Closes all open questions without an answer; their keys are spent. Returns the payloads nobody needs now.

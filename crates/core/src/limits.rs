@@ -50,11 +50,11 @@ impl Limits {
     }
 
     pub(crate) fn check_payload(&self, payload: &Payload) -> Result<(), Rejection> {
-        at_most("payloadBytes", payload.len(), self.max_payload_bytes)
+        at_most("maxPayloadBytes", payload.len(), self.max_payload_bytes)
     }
 
     pub(crate) fn check_meta(&self, meta: &Payload) -> Result<(), Rejection> {
-        at_most("metaBytes", meta.len(), Self::MAX_META_BYTES.min(self.max_payload_bytes))
+        at_most("maxMetaBytes", meta.len(), Self::MAX_META_BYTES.min(self.max_payload_bytes))
     }
 
     /// Checks all of a command that does not depend on the task it is meant for.
@@ -67,7 +67,7 @@ impl Limits {
                 if requests.is_empty() {
                     return Err(Rejection::invalid("inputRequests", "at least one request is needed"));
                 }
-                at_most("outstandingInputKeys", count(requests.len()), count(Self::MAX_OUTSTANDING))?;
+                at_most("maxOutstandingInputs", count(requests.len()), count(Self::MAX_OUTSTANDING))?;
                 for (key, ask) in requests {
                     check_input_key("inputRequests", key)?;
                     self.check_payload(&ask.payload)?;
@@ -99,7 +99,7 @@ impl Limits {
         if new.tool_name.is_empty() {
             return Err(Rejection::invalid("toolName", "must not be empty"));
         }
-        at_most("toolNameBytes", count(new.tool_name.len()), count(Self::MAX_TOOL_NAME_BYTES))?;
+        at_most("maxToolNameBytes", count(new.tool_name.len()), count(Self::MAX_TOOL_NAME_BYTES))?;
         if new.owner.as_ref().is_some_and(|owner| owner.len() > Self::MAX_SUBJECT_BYTES) {
             return Err(Rejection::invalid("owner", "must be at most 512 bytes"));
         }
@@ -158,11 +158,11 @@ impl Quota {
     /// # Errors
     /// [`Rejection::LimitExceeded`] with the quota that is used up.
     pub fn admit_new(&self, task: &Task, usage: &Usage) -> Result<(), Rejection> {
-        at_most("tasks", usage.total_tasks.saturating_add(1), self.max_tasks)?;
+        at_most("maxTasks", usage.total_tasks.saturating_add(1), self.max_tasks)?;
         if task.owner.is_some() {
-            at_most("tasksPerOwner", usage.owner_tasks.saturating_add(1), self.tasks_per_owner)?;
+            at_most("quotaTasksPerOwner", usage.owner_tasks.saturating_add(1), self.tasks_per_owner)?;
             let bytes = usage.owner_bytes.saturating_add(task.footprint());
-            at_most("bytesPerOwner", bytes, self.bytes_per_owner)?;
+            at_most("quotaBytesPerOwner", bytes, self.bytes_per_owner)?;
         }
         Ok(())
     }
@@ -180,6 +180,6 @@ impl Quota {
         if after.owner.is_none() || growth == 0 || small_failure {
             return Ok(());
         }
-        at_most("bytesPerOwner", usage.owner_bytes.saturating_add(growth), self.bytes_per_owner)
+        at_most("quotaBytesPerOwner", usage.owner_bytes.saturating_add(growth), self.bytes_per_owner)
     }
 }

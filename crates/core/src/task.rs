@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::limits::count;
-use crate::{EventKind, Inputs, Limits, Phase, PayloadRef, Replay, Status, TaskId, Timestamp};
+use crate::{EventKind, Inputs, Limits, PayloadRef, Phase, Replay, Status, TaskId, Timestamp};
 
 /// The `sub` claim of a verified token, or nobody.
 pub type Subject = Option<Arc<str>>;
@@ -138,13 +138,9 @@ impl Task {
     #[must_use]
     pub fn footprint(&self) -> u64 {
         const RECORD_BYTES: u64 = 512;
-        let payloads =
-            self.payloads().fold(0u64, |sum, payload| sum.saturating_add(u64::from(payload.len)));
+        let payloads = self.payloads().fold(0u64, |sum, payload| sum.saturating_add(u64::from(payload.len)));
         let keys = self.inputs.as_deref().map_or(0, Inputs::key_bytes);
-        RECORD_BYTES
-            .saturating_add(payloads)
-            .saturating_add(keys)
-            .saturating_add(count(self.tool_name.len()))
+        RECORD_BYTES.saturating_add(payloads).saturating_add(keys).saturating_add(count(self.tool_name.len()))
     }
 
     /// Makes this a task at the next revision: the one place where revision, time and history move.

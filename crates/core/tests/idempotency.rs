@@ -305,7 +305,7 @@ fn a_create_call_that_would_be_refused_is_refused_under_a_used_key_too() {
     assert_eq!(member_at_fault(&rejection), Some("pollIntervalMs"));
     let oversized = NewTask { meta: Some(payload_of(64 * 1024 + 1)), ..new };
     let rejection = replay_create(&existing, &oversized, &worker(), &limits()).unwrap_err();
-    assert_eq!(rejection, exceeded("metaBytes", 64 * 1024));
+    assert_eq!(rejection, exceeded("maxMetaBytes", 64 * 1024));
 }
 
 #[test]

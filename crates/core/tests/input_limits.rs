@@ -30,7 +30,7 @@ fn sixty_four_questions_may_be_open_and_one_more_may_not() {
     let full = after(&task(), &require_keys(numbered(0, 64)));
     assert_eq!(open_keys(&full).len(), 64);
     let decided = decide(&task(), &require_keys(numbered(0, 65)));
-    assert_eq!(decided.unwrap_err(), exceeded("outstandingInputKeys", 64));
+    assert_eq!(decided.unwrap_err(), exceeded("maxOutstandingInputs", 64));
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_task_may_use_1024_keys_and_not_one_more() {
     let full = used_up(1024);
     for on_spent in [AskAgain, Reject] {
         let decided = decide(&full, &require_input(&[("one-more", QUESTION)], on_spent));
-        assert_eq!(decided.unwrap_err(), exceeded("spentInputKeys", 1024));
+        assert_eq!(decided.unwrap_err(), exceeded("maxSpentInputs", 1024));
     }
     let one_less = used_up(1023);
     let asked = after(&one_less, &require_keys(["the-last"]));
@@ -58,7 +58,7 @@ fn open_questions_count_because_they_will_be_spent() {
     let open = after(&used_up(1000), &require_keys(numbered(1000, 24)));
     let copy = open.clone();
     let decided = decide(&open, &require_keys(["one-more"]));
-    assert_eq!(decided.unwrap_err(), exceeded("spentInputKeys", 1024), "the 24 would be superseded");
+    assert_eq!(decided.unwrap_err(), exceeded("maxSpentInputs", 1024), "the 24 would be superseded");
     assert_eq!(open, copy, "and they are still open");
     let fewer = after(&open, &require_keys(numbered(1000, 12)));
     assert_eq!((open_keys(&fewer).len(), spent_keys(&fewer).len()), (12, 1012));

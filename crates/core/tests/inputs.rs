@@ -128,7 +128,11 @@ fn asking_again_makes_a_fresh_question_and_drops_the_earlier_answer() {
     assert_eq!((new.len(), dropped), (1, vec![earlier]));
     let again = written(transition);
     assert_eq!((open_keys(&again), spent_keys(&again)), (vec!["k"], vec![]));
-    assert_eq!(answer_of(&again, "k"), None, "the answer to the first question is never the answer to the second");
+    assert_eq!(
+        answer_of(&again, "k"),
+        None,
+        "the answer to the first question is never the answer to the second"
+    );
 
     let answer = apply_input(&[("k", r#""newer""#)]);
     assert_eq!(tally(&again, &answer), (strings(&["k"]), vec![]));
@@ -203,8 +207,14 @@ fn reject_refuses_another_question_under_an_open_key() {
         (r#"{"method":"elicitation/create","params":{"message":"first?","max":"1"}}"#, "1 is not a string"),
         (r#"{"method":"elicitation/create","params":{"message":"first?","max":[1]}}"#, "1 is not an array"),
         (r#"{"method":"elicitation/create","params":{"message":"first?"}}"#, "a member less"),
-        (r#"{"method":"elicitation/create","params":{"message":"first?","max":1,"x":null}}"#, "a member more"),
-        (r#"{"method":"elicitation/create","params":{"message":"first? ","max":1}}"#, "space inside a string"),
+        (
+            r#"{"method":"elicitation/create","params":{"message":"first?","max":1,"x":null}}"#,
+            "a member more",
+        ),
+        (
+            r#"{"method":"elicitation/create","params":{"message":"first? ","max":1}}"#,
+            "space inside a string",
+        ),
     ] {
         refused(&before, &[("k", other)], why);
     }
@@ -284,8 +294,10 @@ fn set_status_working_hides_open_questions_and_keeps_them_answerable() {
 
 #[test]
 fn asking_again_while_the_questions_are_hidden_shows_them() {
-    let hidden =
-        after_all(&task(), &[require_keys(["a"]), set_status(Status::Working, Some("Awaiting client input"))]);
+    let hidden = after_all(
+        &task(),
+        &[require_keys(["a"]), set_status(Status::Working, Some("Awaiting client input"))],
+    );
     let transition = decide(&hidden, &require_keys(["a"])).unwrap();
     assert_eq!(payload_changes(&transition), (vec![], vec![]));
     let next = written(transition);

@@ -41,7 +41,7 @@ fn change(task: &Task, command: &Command, usage: Usage) -> Result<Transition, Re
 }
 
 fn bytes_used_up() -> Rejection {
-    exceeded("bytesPerOwner", QUOTA.bytes_per_owner)
+    exceeded("quotaBytesPerOwner", QUOTA.bytes_per_owner)
 }
 
 /// More than the quota allows, as after a restart with a smaller one.
@@ -81,8 +81,8 @@ fn messages_history_and_outcomes_do_not_count() {
 fn an_owner_may_have_so_many_tasks_and_not_one_more() {
     let usage = |owner_tasks| Usage { owner_tasks, owner_bytes: 0, total_tasks: 0 };
     assert!(make(owned(), usage(9)).is_ok());
-    assert_eq!(make(owned(), usage(10)).unwrap_err(), exceeded("tasksPerOwner", 10));
-    assert_eq!(make(owned(), usage(u64::MAX)).unwrap_err(), exceeded("tasksPerOwner", 10));
+    assert_eq!(make(owned(), usage(10)).unwrap_err(), exceeded("quotaTasksPerOwner", 10));
+    assert_eq!(make(owned(), usage(u64::MAX)).unwrap_err(), exceeded("quotaTasksPerOwner", 10));
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn all_owners_together_may_have_so_many_tasks_and_not_one_more() {
     let usage = |total_tasks| Usage { owner_tasks: 0, owner_bytes: 0, total_tasks };
     for new in [owned(), ownerless()] {
         assert!(make(new.clone(), usage(49)).is_ok());
-        assert_eq!(make(new.clone(), usage(50)).unwrap_err(), exceeded("tasks", 50));
-        assert_eq!(make(new, usage(u64::MAX)).unwrap_err(), exceeded("tasks", 50));
+        assert_eq!(make(new.clone(), usage(50)).unwrap_err(), exceeded("maxTasks", 50));
+        assert_eq!(make(new, usage(u64::MAX)).unwrap_err(), exceeded("maxTasks", 50));
     }
 }
 

@@ -13,7 +13,9 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::*;
-use task_broker_core::{Actor, Command, Detail, Effect, Event, Rejection, Status, Task, Transition, apply, check};
+use task_broker_core::{
+    Actor, Command, Detail, Effect, Event, Rejection, Status, Task, Transition, apply, check,
+};
 
 /// `+` is the step of the revision. An event without a step is the sign that a cancel came after the end.
 const TABLE: &str = "
@@ -196,8 +198,11 @@ Cancelled      | Discard          | removed  | Cancelled     | 1  | Task cancell
 CompletedNoted | Discard          | removed  | Completed     | 1  | Task completed             | Discard
 ";
 
+/// Something to make, by its name in the table.
+type Named<T> = (&'static str, fn() -> T);
+
 /// The situations. All of them have meta, and a key `old` that was answered.
-const SITUATIONS: [(&str, fn() -> Task); 7] = [
+const SITUATIONS: [Named<Task>; 7] = [
     ("Working", working),
     ("WorkingAsked", || after(&input_required(), &set_status(Status::Working, Some("Going on")))),
     ("InputRequired", input_required),
@@ -208,7 +213,7 @@ const SITUATIONS: [(&str, fn() -> Task); 7] = [
 ];
 
 /// The wishes: every command, in each form that makes a difference.
-const WISHES: [(&str, fn() -> Command); 22] = [
+const WISHES: [Named<Command>; 22] = [
     ("AskNew", || require_keys(["c"])),
     ("AskSaying", || require_input_saying(&[("c", QUESTION)], "Which region?")),
     ("AskTheSame", || require_keys(["a", "b"])),
@@ -331,7 +336,11 @@ fn judge(row: &Row, before: &Task, command: &Command, answer: &str, transition: 
     match &transition.effect {
         Effect::None => {
             assert_eq!((row.step, row.event), (0, None), "{row:?}");
-            assert_eq!((status_name(&before.status()), &*before.message), (row.status, row.message), "{row:?}");
+            assert_eq!(
+                (status_name(&before.status()), &*before.message),
+                (row.status, row.message),
+                "{row:?}"
+            );
         }
         Effect::Remove { event } => {
             assert_eq!(answer, "removed", "{row:?}");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use support::*;
 use task_broker_core::{
     Actor, Command, Detail, Effect, EventKind, Limits, NewTask, Rejection, Request, Status, Task, Timestamp,
-    TtlWish, apply, create, execute, may_see,
+    TtlWish, apply, create, execute, may_see, standard_message,
 };
 
 fn unbounded_ttl() -> Limits {
@@ -86,7 +86,8 @@ fn a_task_is_gone_from_the_first_millisecond_after_its_ttl() {
 
 #[test]
 fn the_largest_ttl_stops_at_the_end_of_time_and_never_wraps() {
-    for (start, ttl) in [(1_000_000, u64::MAX), (u64::MAX - 10, 11), (u64::MAX - 10, u64::MAX), (1, u64::MAX)] {
+    for (start, ttl) in [(1_000_000, u64::MAX), (u64::MAX - 10, 11), (u64::MAX - 10, u64::MAX), (1, u64::MAX)]
+    {
         let new = NewTask { ttl: TtlWish::Millis(ttl), ..new_task() };
         let start = Timestamp::from_millis(start);
         let task = written(create(new, &worker(), &unbounded_ttl(), &NO_USAGE, start).unwrap());
@@ -253,8 +254,7 @@ fn a_message_or_reason_is_cut_at_1024_bytes_between_two_characters_and_never_ref
 #[test]
 fn the_same_long_message_again_changes_nothing() {
     let text = "é".repeat(5_000);
-    for command in
-        [set_status(Status::Working, Some(&text)), require_input_saying(&[("k", QUESTION)], &text)]
+    for command in [set_status(Status::Working, Some(&text)), require_input_saying(&[("k", QUESTION)], &text)]
     {
         let once = after(&task(), &command);
         assert_eq!(decide(&once, &command).unwrap().effect, Effect::None);
@@ -288,9 +288,17 @@ fn without_a_message_the_commands_speak_for_themselves() {
             "Cancelled: enough",
         ]
     );
+    for message in &messages {
+        let standard = !message.contains(": ");
+        assert_eq!(standard_message(message).is_some(), standard, "{message}");
+        assert!(standard_message(message).is_none_or(|copy| copy == message));
+    }
 }
 
 // What a call carries.
+
+/// What carries a payload: its name, the command with so many bytes of it, and the name of its limit.
+type Carrier<'a> = (&'static str, &'a dyn Fn(u64) -> Command, &'static str);
 
 #[test]
 fn a_payload_may_have_the_largest_size_and_not_one_byte_more() {
@@ -306,16 +314,16 @@ fn a_payload_may_have_the_largest_size_and_not_one_byte_more() {
             .map(|(key, text)| (Arc::from(key), text))
             .into(),
     };
-    let carriers: [(&str, &dyn Fn(u64) -> Command, &str); 5] = [
-        ("question", &question, "payloadBytes"),
-        ("answer", &answer, "payloadBytes"),
-        ("result", &|bytes| Command::Complete { result: payload_of(bytes) }, "payloadBytes"),
+    let carriers: [Carrier; 5] = [
+        ("question", &question, "maxPayloadBytes"),
+        ("answer", &answer, "maxPayloadBytes"),
+        ("result", &|bytes| Command::Complete { result: payload_of(bytes) }, "maxPayloadBytes"),
         (
             "error",
             &|bytes| Command::Fail { error: payload_of(bytes), message: String::new() },
-            "payloadBytes",
+            "maxPayloadBytes",
         ),
-        ("meta", &|bytes| Command::SetMeta { meta: payload_of(bytes) }, "metaBytes"),
+        ("meta", &|bytes| Command::SetMeta { meta: payload_of(bytes) }, "maxMetaBytes"),
     ];
     for (what, carrying, limit) in carriers {
         let fits = apply(&asked, &carrying(1_000), Actor::Creator, &tight, at(1)).unwrap();
@@ -328,13 +336,13 @@ fn a_payload_may_have_the_largest_size_and_not_one_byte_more() {
     let new = |bytes| NewTask { arguments: payload_of(bytes), ..new_task() };
     assert!(create(new(1_000), &worker(), &tight, &NO_USAGE, START).is_ok());
     let decided = create(new(1_001), &worker(), &tight, &NO_USAGE, START);
-    assert_eq!(decided.unwrap_err(), exceeded("payloadBytes", 1_000));
+    assert_eq!(decided.unwrap_err(), exceeded("maxPayloadBytes", 1_000));
 }
 
 #[test]
 fn meta_may_have_64_kib_and_not_one_byte_more() {
     for (bytes, fits) in [(65_536, true), (65_537, false)] {
-        let expected = if fits { Ok(()) } else { Err(exceeded("metaBytes", 65_536)) };
+        let expected = if fits { Ok(()) } else { Err(exceeded("maxMetaBytes", 65_536)) };
         let decided = decide(&task(), &Command::SetMeta { meta: payload_of(bytes) });
         assert_eq!(decided.map(|_| ()), expected);
         let new = NewTask { meta: Some(payload_of(bytes)), ..new_task() };
@@ -385,11 +393,11 @@ fn the_members_of_a_create_call_have_their_bounds() {
         (polled(u64::MAX), invalid("pollIntervalMs")),
     ] {
         let decided = create(new.clone(), &worker(), &limits(), &NO_USAGE, START).map(|_| ());
-        let fault = decided.as_ref().map(|()| ()).map_err(member_at_fault);
-        assert_eq!(fault, expected, "{new:?}");
+        let fault = decided.as_ref().map_err(member_at_fault);
+        assert_eq!(fault, expected.as_ref().map_err(|member| *member), "{new:?}");
     }
     let decided = create(named(258), &worker(), &limits(), &NO_USAGE, START);
-    assert_eq!(decided.unwrap_err(), exceeded("toolNameBytes", 256));
+    assert_eq!(decided.unwrap_err(), exceeded("maxToolNameBytes", 256));
 }
 
 #[test]
@@ -405,7 +413,7 @@ fn what_is_malformed_is_refused_before_the_status_is_looked_at_and_after_the_rev
     let ended = after(&task(), &complete());
     let oversized = Command::Complete { result: payload_of(5 * 1024 * 1024) };
     let mut request = Request { ..by_worker(oversized) };
-    assert_eq!(run(&ended, &request).unwrap_err(), exceeded("payloadBytes", 4 * 1024 * 1024));
+    assert_eq!(run(&ended, &request).unwrap_err(), exceeded("maxPayloadBytes", 4 * 1024 * 1024));
     request.guard.expected_revision = Some(1);
     assert_eq!(run(&ended, &request).unwrap_err(), Rejection::RevisionConflict { revision: 2 });
 }

@@ -281,11 +281,7 @@ pub(super) fn read_head(
 }
 
 /// Reads a payload. `Ok(None)` when a piece of it is not there, which is damage only if its task still names it.
-pub(super) fn read_payload(
-    db: &Db,
-    id: TaskId,
-    reference: &PayloadRef,
-) -> Result<Option<Bytes>, StoreError> {
+pub(super) fn read_payload(db: &Db, id: TaskId, reference: &PayloadRef) -> Result<Option<Bytes>, StoreError> {
     let damaged = |why: &dyn std::fmt::Display| StoreError::Damaged {
         place: format!("payload {}/{} of task {id}: {why}", reference.revision, reference.ordinal),
     };

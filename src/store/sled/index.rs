@@ -26,10 +26,7 @@ struct Order {
 
 impl Index {
     pub(super) fn new() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            order: RwLock::default(),
-        }
+        Self { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), order: RwLock::default() }
     }
 
     fn shard(&self, id: TaskId) -> Option<&RwLock<HashMap<TaskId, Arc<Task>>>> {

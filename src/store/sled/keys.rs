@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn the_pieces_of_a_payload_cover_it_without_gap_or_overlap() {
         let id = TaskId::from_bytes([7; 16]);
-        for length in [1, 2, SMALL_BYTES, SMALL_BYTES + 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 3] {
+        for length in [1, 2, SMALL_BYTES, SMALL_BYTES + 1, CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 3]
+        {
             let reference = Payload::new(Bytes::from(vec![b'1'; length])).reference(3, 1);
             let mut covered = 0;
             for (key, range) in payload(id, &reference) {

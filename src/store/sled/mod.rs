@@ -111,7 +111,11 @@ impl SledStore {
         let read = |reference: &PayloadRef| {
             Ok(read_payload(&self.db, id, reference)?.map(|bytes| (*reference, bytes)))
         };
-        wanted.iter().map(|reference| read(reference).transpose()).collect::<Option<Result<_, _>>>().transpose()
+        wanted
+            .iter()
+            .map(|reference| read(reference).transpose())
+            .collect::<Option<Result<_, _>>>()
+            .transpose()
     }
 
     fn serves(&self) -> Result<(), StoreError> {
@@ -187,7 +191,12 @@ impl Store for SledStore {
         }
     }
 
-    async fn changes(&self, creator: &Subject, since: Option<&str>, max: usize) -> Result<Changes, StoreError> {
+    async fn changes(
+        &self,
+        creator: &Subject,
+        since: Option<&str>,
+        max: usize,
+    ) -> Result<Changes, StoreError> {
         self.serves()?;
         Ok(self.shared.log.lock().read(creator, since, max, self.shared.clock.now()))
     }
@@ -204,9 +213,9 @@ impl Store for SledStore {
         if self.shared.pulse.is_alive() {
             Health::Ready
         } else if self.shared.pulse.has_failed() {
-            Health::Broken("the store failed to make a change durable")
+            Health::Failed("a change could not be made durable")
         } else {
-            Health::Broken("the store is closed")
+            Health::Closed
         }
     }
 

@@ -146,8 +146,8 @@ impl<'a> From<&'a Task> for Head<'a> {
 
 impl Head<'_> {
     fn into_task(self, id: TaskId, names: &mut Interner) -> Result<Task, Broken> {
-        let message = standard_message(self.message)
-            .map_or_else(|| Cow::Owned(self.message.to_owned()), Cow::Borrowed);
+        let message =
+            standard_message(self.message).map_or_else(|| Cow::Owned(self.message.to_owned()), Cow::Borrowed);
         Ok(Task {
             id,
             tool_name: names.get(self.tool_name),

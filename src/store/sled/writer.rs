@@ -22,9 +22,7 @@ use super::ledger::Ledger;
 use super::queue::{Job, Queued, Reply};
 use crate::clock::Clock;
 use crate::store::changelog::ChangeLog;
-use crate::store::{
-    Applied, Hint, Inserted, Insertion, Situation, Swept, Update, Updated, expired,
-};
+use crate::store::{Applied, Hint, Inserted, Insertion, Situation, Swept, Update, Updated, expired};
 
 /// How many commands share a commit.
 const GROUP_COMMANDS: usize = 1024;
@@ -126,7 +124,7 @@ impl Writer {
         self.shared.pulse.0.store(state, Ordering::Release);
         if let Some(done) = closing {
             // Nobody waits for the close any more: then nobody needs to know.
-            drop(done.send(()));
+            done.send(()).unwrap_or_default();
         }
     }
 
@@ -366,15 +364,10 @@ struct MarkFailed<'a>(&'a Pulse);
 
 impl Drop for MarkFailed<'_> {
     fn drop(&mut self) {
-        let still = self.0.0.compare_exchange(
-            Pulse::ALIVE,
-            Pulse::FAILED,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let still =
+            self.0.0.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
         if still.is_ok() {
             tracing::error!("the store's writer ended without being told to");
         }
     }
 }
-

@@ -157,7 +157,7 @@ impl Model {
         } else {
             person == creator
         };
-        let expired = u128::from(situation.now) >= u128::from(created) + u128::from(self.ttl);
+        let expired = situation.now >= created.saturating_add(self.ttl);
         match (allowed, expired) {
             (false, _) => Some(Refusal::Foreign),
             (true, true) => Some(Refusal::Expired),
@@ -223,7 +223,8 @@ impl Model {
                 changed(before != (self.status, self.open.clone(), self.message.clone()))
             }
             Wish::Answer(answers) => {
-                let fitting: Vec<_> = answers.iter().filter(|(key, _)| self.open.contains_key(*key)).collect();
+                let fitting: Vec<_> =
+                    answers.iter().filter(|(key, _)| self.open.contains_key(*key)).collect();
                 let any = !fitting.is_empty();
                 for (key, answer) in fitting {
                     self.open.remove(key);

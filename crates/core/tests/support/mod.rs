@@ -1,7 +1,12 @@
 //! Builders for the tests of the core: a task, the commands, and what must hold after each of them.
 //!
 //! The people: `worker` is an MCP server's service account, `alice` is the user whose tasks it makes.
-#![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses its own part of the support")]
+#![allow(
+    dead_code,
+    unused_macros,
+    unused_imports,
+    reason = "each test binary uses its own part of the support"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,0 +1,416 @@
+//! The settings: one list of flags, each with a `TASK_BROKER_*` variable of the same name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use task_broker_core::{Limits, Quota};
+
+use crate::auth::{
+    AuthConfigError, AuthMode, Authenticator, Key, KeyError, Keys, Policy, SHORT_SECRET_BYTES, SecretFile,
+};
+use crate::broker::SeatLimits;
+use crate::http::HttpSettings;
+
+/// Owns the state of MCP tasks (SEP-2663), so that MCP servers keep none.
+#[derive(Debug, Parser)]
+#[command(name = "task-broker", version, about, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve until SIGTERM or SIGINT.
+    ///
+    /// Without further flags: on loopback, with an embedded store in ./data and without authentication.
+    Serve(Box<Serve>),
+    /// Make a token for development, signed with a secret file, and print it.
+    Token(Token),
+}
+
+/// Settings of `task-broker serve`.
+#[derive(Clone, Debug, Args)]
+pub struct Serve {
+    /// Address and port to listen on; port 0 takes a free one and logs it.
+    #[arg(long, env = "TASK_BROKER_LISTEN", default_value = "127.0.0.1:8420", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+
+    /// Where tasks are kept: sled:DIRECTORY, or memory: (lost at every stop).
+    #[arg(long, env = "TASK_BROKER_STORE", default_value = "sled:./data", value_name = "STORE")]
+    pub store: StoreUrl,
+
+    /// Refuse to start when there is no store yet, instead of making one.
+    #[arg(long, env = "TASK_BROKER_EXISTING_STORE_ONLY")]
+    pub existing_store_only: bool,
+
+    /// How much of the embedded store is cached, in bytes. Its real use of memory is about three times this.
+    #[arg(long, env = "TASK_BROKER_CACHE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
+    pub cache_bytes: u64,
+
+    /// Whether callers need a token: required (the default as soon as there is a key), optional (none is
+    /// anonymous), off (the default without a key; everybody is anonymous and may name owners).
+    #[arg(long, env = "TASK_BROKER_AUTH", value_name = "MODE")]
+    pub auth: Option<AuthMode>,
+
+    /// File with the secret of HS256 tokens; one trailing newline is not part of it.
+    #[arg(long, env = "TASK_BROKER_JWT_SECRET_FILE", value_name = "FILE")]
+    pub jwt_secret_file: Option<PathBuf>,
+
+    /// Audience that tokens must name; repeatable. Needed as soon as there is a key.
+    #[arg(long, env = "TASK_BROKER_JWT_AUDIENCE", value_name = "AUDIENCE", value_delimiter = ',')]
+    pub jwt_audience: Vec<String>,
+
+    /// Issuer that tokens must name.
+    #[arg(long, env = "TASK_BROKER_JWT_ISSUER", value_name = "ISSUER")]
+    pub jwt_issuer: Option<String>,
+
+    /// How far clocks may differ when `exp` and `nbf` are checked, in seconds.
+    #[arg(long, env = "TASK_BROKER_JWT_LEEWAY_SECS", default_value_t = 30, value_name = "SECONDS")]
+    pub jwt_leeway_secs: u64,
+
+    /// Listen on an address that is not loopback although anonymous callers are let in.
+    #[arg(long, env = "TASK_BROKER_ALLOW_ANONYMOUS_NETWORK")]
+    pub allow_anonymous_network: bool,
+
+    /// Origin whose web pages may call; repeatable. All others are refused.
+    #[arg(long, env = "TASK_BROKER_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    pub allow_origin: Vec<String>,
+
+    /// TTL of a task whose creator names none, in milliseconds from creation.
+    #[arg(long, env = "TASK_BROKER_DEFAULT_TTL_MS", default_value_t = 300_000, value_name = "MS")]
+    pub default_ttl_ms: u64,
+
+    /// Largest TTL; a larger one is cut to it, in milliseconds.
+    #[arg(long, env = "TASK_BROKER_MAX_TTL_MS", default_value_t = 2_592_000_000, value_name = "MS")]
+    pub max_ttl_ms: u64,
+
+    /// Poll interval that clients are advised to keep when the creator names none, in milliseconds.
+    #[arg(long, env = "TASK_BROKER_DEFAULT_POLL_INTERVAL_MS", default_value_t = 2000, value_name = "MS")]
+    pub default_poll_interval_ms: u32,
+
+    /// Largest payload (arguments, result, error, one question, one answer), in bytes.
+    #[arg(long, env = "TASK_BROKER_MAX_PAYLOAD_BYTES", default_value_t = 4 << 20, value_name = "BYTES")]
+    pub max_payload_bytes: u32,
+
+    /// Largest request body, in bytes.
+    #[arg(long, env = "TASK_BROKER_MAX_BODY_BYTES", default_value_t = 8 << 20, value_name = "BYTES")]
+    pub max_body_bytes: u32,
+
+    /// Calls that are worked on at once.
+    #[arg(long, env = "TASK_BROKER_MAX_REQUESTS", default_value_t = 4096, value_name = "N")]
+    pub max_requests: u32,
+
+    /// Open `store/wait` calls.
+    #[arg(long, env = "TASK_BROKER_MAX_WAITS", default_value_t = 20_000, value_name = "N")]
+    pub max_waits: u32,
+
+    /// Open `store/wait` calls of one subject.
+    #[arg(long, env = "TASK_BROKER_MAX_WAITS_PER_SUBJECT", default_value_t = 2000, value_name = "N")]
+    pub max_waits_per_subject: u32,
+
+    /// Open streams.
+    #[arg(long, env = "TASK_BROKER_MAX_STREAMS", default_value_t = 20_000, value_name = "N")]
+    pub max_streams: u32,
+
+    /// Open streams of one subject.
+    #[arg(long, env = "TASK_BROKER_MAX_STREAMS_PER_SUBJECT", default_value_t = 2000, value_name = "N")]
+    pub max_streams_per_subject: u32,
+
+    /// Live tasks of one owner.
+    #[arg(long, env = "TASK_BROKER_QUOTA_TASKS_PER_OWNER", default_value_t = 100_000, value_name = "N")]
+    pub quota_tasks_per_owner: u64,
+
+    /// Bytes that the live tasks of one owner may take.
+    #[arg(long, env = "TASK_BROKER_QUOTA_BYTES_PER_OWNER", default_value_t = 1 << 30, value_name = "BYTES")]
+    pub quota_bytes_per_owner: u64,
+
+    /// Live tasks of all owners together.
+    #[arg(long, env = "TASK_BROKER_MAX_TASKS", default_value_t = 5_000_000, value_name = "N")]
+    pub max_tasks: u64,
+
+    /// How long open calls may take after SIGTERM, in seconds.
+    #[arg(long, env = "TASK_BROKER_DRAIN_SECS", default_value_t = 10, value_name = "SECONDS")]
+    pub drain_secs: u64,
+
+    /// Form of the log on standard error. RUST_LOG chooses what is logged.
+    #[arg(long, env = "TASK_BROKER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// Settings of `task-broker token`.
+#[derive(Clone, Debug, Args)]
+pub struct Token {
+    /// File with the secret.
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: PathBuf,
+    /// Subject: whose token it is.
+    #[arg(long, value_name = "SUBJECT")]
+    pub sub: String,
+    /// Audience: the service it is for.
+    #[arg(long, value_name = "AUDIENCE")]
+    pub aud: String,
+    /// Scopes, separated by spaces.
+    #[arg(long, value_name = "SCOPES")]
+    pub scope: Option<String>,
+    /// Issuer.
+    #[arg(long, value_name = "ISSUER")]
+    pub iss: Option<String>,
+    /// How long it is good, in seconds.
+    #[arg(long, default_value_t = 3600, value_name = "SECONDS")]
+    pub lifetime_secs: u64,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where tasks are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// In memory: lost at every stop.
+    Memory,
+    /// In an embedded store in this directory.
+    Sled(PathBuf),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(PathBuf::from(path))),
+            _ => Err("expected sled:DIRECTORY or memory:".to_owned()),
+        }
+    }
+}
+
+/// Settings that are wrong or contradict each other. Each text names the flag.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The secret file.
+    #[error("--jwt-secret-file: {0}")]
+    Secret(#[from] KeyError),
+    /// Authentication as a whole.
+    #[error(transparent)]
+    Auth(#[from] AuthConfigError),
+    /// An open door.
+    #[error(
+        "--listen {0} is not a loopback address and anonymous callers are let in; give --jwt-secret-file with \
+         --auth required, or --allow-anonymous-network if that is meant"
+    )]
+    AnonymousNetwork(SocketAddr),
+    /// A default above its maximum.
+    #[error("--default-ttl-ms {default} is above --max-ttl-ms {maximum}")]
+    DefaultTtl {
+        /// The default.
+        default: u64,
+        /// The maximum.
+        maximum: u64,
+    },
+    /// A number out of bounds.
+    #[error("{flag} {rule}")]
+    OutOfBounds {
+        /// The flag.
+        flag: &'static str,
+        /// What it must be.
+        rule: &'static str,
+    },
+}
+
+/// Settings that were checked, in the form in which the rooms take them.
+#[derive(Debug)]
+pub struct Settings {
+    /// Who sends a request.
+    pub auth: Authenticator,
+    /// What is too much.
+    pub limits: Limits,
+    /// The HTTP side.
+    pub http: HttpSettings,
+    /// How long open calls may take at the end.
+    pub drain: Duration,
+    /// What an operator should know at start.
+    pub warnings: Vec<String>,
+}
+
+impl Serve {
+    /// Checks the settings and reads the secret.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the flag.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
+        self.check_bounds()?;
+        let mut warnings = Vec::new();
+        let keys = match &self.jwt_secret_file {
+            None => Keys::none(),
+            Some(path) => {
+                let secret = SecretFile::read(path)?;
+                if secret.is_short() {
+                    warnings.push(format!(
+                        "the secret in {} is shorter than {SHORT_SECRET_BYTES} bytes, the least that RFC 7518 \
+                         allows for HS256; it can be guessed",
+                        path.display()
+                    ));
+                }
+                Keys::new(vec![Key::hs256(&secret)])
+            }
+        };
+        let mode = self.auth.unwrap_or(if keys.is_empty() { AuthMode::Off } else { AuthMode::Required });
+        let policy = Policy {
+            audience: self.jwt_audience.clone(),
+            issuer: self.jwt_issuer.clone(),
+            leeway_secs: self.jwt_leeway_secs,
+        };
+        let auth = Authenticator::new(mode, keys, policy)?;
+        let anonymous = mode != AuthMode::Required;
+        if anonymous && !self.listen.ip().is_loopback() {
+            if !self.allow_anonymous_network {
+                return Err(ConfigError::AnonymousNetwork(self.listen));
+            }
+            warnings.push(format!("anonymous callers on the network at {} are let in", self.listen));
+        }
+        if self.store == StoreUrl::Memory {
+            warnings.push("--store memory: keeps nothing: every task is lost when this process stops".into());
+        }
+        Ok(Settings {
+            auth,
+            limits: self.limits(),
+            http: self.http(),
+            drain: Duration::from_secs(self.drain_secs),
+            warnings,
+        })
+    }
+
+    fn check_bounds(&self) -> Result<(), ConfigError> {
+        if self.default_ttl_ms > self.max_ttl_ms {
+            return Err(ConfigError::DefaultTtl { default: self.default_ttl_ms, maximum: self.max_ttl_ms });
+        }
+        let rules = [
+            (
+                Limits::POLL_INTERVAL_MS.contains(&self.default_poll_interval_ms),
+                "--default-poll-interval-ms",
+                "must be from 100 to 3600000",
+            ),
+            (self.max_payload_bytes >= 1024, "--max-payload-bytes", "must be at least 1024"),
+            (
+                self.max_body_bytes >= self.max_payload_bytes,
+                "--max-body-bytes",
+                "must be at least --max-payload-bytes",
+            ),
+            (self.max_body_bytes <= 256 << 20, "--max-body-bytes", "must be at most 268435456"),
+            (self.max_requests >= 1, "--max-requests", "must be at least 1"),
+            (self.max_tasks >= 1, "--max-tasks", "must be at least 1"),
+            (self.cache_bytes >= 1 << 20, "--cache-bytes", "must be at least 1048576"),
+            (self.drain_secs <= 3600, "--drain-secs", "must be at most 3600"),
+        ];
+        for (holds, flag, rule) in rules {
+            if !holds {
+                return Err(ConfigError::OutOfBounds { flag, rule });
+            }
+        }
+        Ok(())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            default_ttl_ms: self.default_ttl_ms,
+            max_ttl_ms: self.max_ttl_ms,
+            default_poll_interval_ms: self.default_poll_interval_ms,
+            max_payload_bytes: u64::from(self.max_payload_bytes),
+            quota: Quota {
+                tasks_per_owner: self.quota_tasks_per_owner,
+                bytes_per_owner: self.quota_bytes_per_owner,
+                max_tasks: self.max_tasks,
+            },
+        }
+    }
+
+    fn http(&self) -> HttpSettings {
+        let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        HttpSettings {
+            max_body_bytes: size(self.max_body_bytes),
+            max_requests: size(self.max_requests),
+            waits: SeatLimits { total: size(self.max_waits), per_subject: size(self.max_waits_per_subject) },
+            streams: SeatLimits {
+                total: size(self.max_streams),
+                per_subject: size(self.max_streams_per_subject),
+            },
+            allow_origin: self.allow_origin.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(flags: &[&str]) -> Serve {
+        let flags = ["task-broker", "serve"].iter().chain(flags);
+        match Cli::try_parse_from(flags).unwrap().command {
+            Command::Serve(serve) => *serve,
+            Command::Token(_) => unreachable!(),
+        }
+    }
+
+    fn error(flags: &[&str]) -> String {
+        serve(flags).settings().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_but_serve_is_a_complete_configuration() {
+        let serve = serve(&[]);
+        assert_eq!(serve.store, StoreUrl::Sled("./data".into()));
+        let settings = serve.settings().unwrap();
+        assert!(settings.warnings.is_empty());
+        assert_eq!(settings.auth.mode(), AuthMode::Off);
+    }
+
+    #[test]
+    fn an_error_names_the_flag() {
+        for (flags, flag) in [
+            (&["--default-ttl-ms", "10", "--max-ttl-ms", "5"][..], "--default-ttl-ms"),
+            (&["--default-poll-interval-ms", "99"], "--default-poll-interval-ms"),
+            (&["--max-body-bytes", "2048", "--max-payload-bytes", "4096"], "--max-body-bytes"),
+            (&["--max-requests", "0"], "--max-requests"),
+            (&["--listen", "0.0.0.0:0"], "--allow-anonymous-network"),
+            (&["--auth", "required"], "--jwt-secret-file"),
+            (&["--jwt-secret-file", "/nonexistent/secret"], "--jwt-secret-file"),
+        ] {
+            let error = error(flags);
+            assert!(error.contains(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_open_door_must_be_meant() {
+        let settings = serve(&["--listen", "0.0.0.0:0", "--allow-anonymous-network"]).settings().unwrap();
+        assert_eq!(settings.warnings.len(), 1);
+        assert!(serve(&["--listen", "[::1]:0"]).settings().is_ok());
+    }
+
+    #[test]
+    fn stores_are_named_by_their_kind() {
+        assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
+        assert_eq!("sled:/var/lib/x".parse(), Ok(StoreUrl::Sled("/var/lib/x".into())));
+        for text in ["", "sled", "sled:", "memory", "memory:x", "file:/x", "postgres://x"] {
+            assert!(text.parse::<StoreUrl>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading a request's body within its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Body as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long a body may take (WIRE.md, Limits).
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// What is set aside for bodies at a time, and its unit, in bytes.
+const UNIT: usize = 16 * 1024;
+
+/// Bodies of all requests together: what bounds the process's memory when many large ones come at once.
+#[derive(Debug, Clone)]
+pub(super) struct BodyRoom(Arc<Semaphore>);
+
+/// A body with the room it takes up.
+pub(super) struct Collected {
+    pub(super) bytes: Bytes,
+    /// Held while the request is worked on.
+    pub(super) room: Option<OwnedSemaphorePermit>,
+}
+
+/// Why a body was not read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum BodyError {
+    /// It is larger than one body may be.
+    TooLarge,
+    /// It did not come in time.
+    TooSlow,
+    /// There is no room for it now.
+    NoRoom,
+    /// The client went away, or broke the rules of HTTP.
+    Broken,
+}
+
+impl BodyRoom {
+    /// Room for bodies of this many bytes together.
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(bytes / UNIT)))
+    }
+
+    /// Reads a body of at most `maximum` bytes.
+    pub(super) async fn collect(&self, body: Body, maximum: usize) -> Result<Collected, BodyError> {
+        // What says at once that it is too large need not be read.
+        if body.size_hint().lower() > maximum as u64 {
+            return Err(BodyError::TooLarge);
+        }
+        tokio::time::timeout(BODY_TIME, self.read(body, maximum)).await.unwrap_or(Err(BodyError::TooSlow))
+    }
+
+    async fn read(&self, mut body: Body, maximum: usize) -> Result<Collected, BodyError> {
+        let mut room = None;
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_error| BodyError::Broken)?.into_data() else { continue };
+            let before = length;
+            length += data.len();
+            if length > maximum {
+                return Err(BodyError::TooLarge);
+            }
+            self.set_aside(&mut room, before, length)?;
+            // Most bodies come in one piece, which is then not copied.
+            if before == 0 {
+                first = data;
+            } else {
+                if all.is_empty() {
+                    all.extend_from_slice(&first);
+                }
+                all.extend_from_slice(&data);
+            }
+        }
+        let bytes = if all.is_empty() { first } else { all.freeze() };
+        Ok(Collected { bytes, room })
+    }
+
+    fn set_aside(
+        &self,
+        room: &mut Option<OwnedSemaphorePermit>,
+        before: usize,
+        after: usize,
+    ) -> Result<(), BodyError> {
+        let units = after.div_ceil(UNIT) - before.div_ceil(UNIT);
+        let Some(units) = u32::try_from(units).ok().filter(|units| *units > 0) else { return Ok(()) };
+        let more = Arc::clone(&self.0).try_acquire_many_owned(units).map_err(|_full| BodyError::NoRoom)?;
+        match room {
+            Some(held) => held.merge(more),
+            None => *room = Some(more),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn collect(room: &BodyRoom, body: impl Into<Body>, maximum: usize) -> Result<Bytes, BodyError> {
+        room.collect(body.into(), maximum).await.map(|collected| collected.bytes)
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_its_limit() {
+        let room = BodyRoom::new(1 << 20);
+        assert_eq!(collect(&room, "12345", 5).await, Ok(Bytes::from("12345")));
+        assert_eq!(collect(&room, "123456", 5).await, Err(BodyError::TooLarge));
+        let in_pieces = || {
+            let pieces = ["123", "456"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
+            Body::from_stream(futures_util::stream::iter(pieces))
+        };
+        assert_eq!(collect(&room, in_pieces(), 6).await, Ok(Bytes::from("123456")));
+        assert_eq!(collect(&room, in_pieces(), 5).await, Err(BodyError::TooLarge));
+    }
+
+    #[tokio::test]
+    async fn bodies_together_have_a_limit_and_give_their_room_back() {
+        let room = BodyRoom::new(2 * UNIT);
+        let large = vec![b'x'; 2 * UNIT];
+        let held = room.collect(Body::from(large.clone()), large.len()).await.ok().unwrap();
+        assert_eq!(collect(&room, "x", 10).await, Err(BodyError::NoRoom));
+        drop(held);
+        assert_eq!(collect(&room, "x", 10).await, Ok(Bytes::from("x")));
+    }
+}

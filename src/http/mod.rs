@@ -1,0 +1,85 @@
+//! HTTP: a router that is one table, limits around it, handlers that only map. It knows the broker, never a store.
+
+mod body;
+mod gate;
+mod probes;
+mod rpc;
+pub mod serve;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::body::BodyRoom;
+use crate::auth::Authenticator;
+use crate::broker::{Broker, SeatLimits};
+use crate::clock::Clock;
+
+/// How much memory the bodies of all requests together may take, in bytes: this, not the number of requests, is
+/// what bounds the process when many large ones come at once.
+const ALL_BODIES_BYTES: usize = 256 << 20;
+
+/// The limits and rules of the HTTP side.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// The largest body, in bytes.
+    pub max_body_bytes: usize,
+    /// How many calls are worked on at once, waits and streams not counted.
+    pub max_requests: usize,
+    /// How many waits are open.
+    pub waits: SeatLimits,
+    /// How many streams are open.
+    pub streams: SeatLimits,
+    /// Origins whose pages may call.
+    pub allow_origin: Vec<String>,
+}
+
+/// What every handler shares.
+#[derive(Debug)]
+pub struct App {
+    broker: Arc<Broker>,
+    auth: Authenticator,
+    clock: Clock,
+    settings: HttpSettings,
+    requests: Arc<Semaphore>,
+    bodies: BodyRoom,
+    draining: CancellationToken,
+}
+
+impl App {
+    /// Puts the parts together. When `draining` is cancelled, new calls are refused and `/readyz` turns red.
+    #[must_use]
+    pub fn new(
+        broker: Arc<Broker>,
+        auth: Authenticator,
+        clock: Clock,
+        settings: HttpSettings,
+        draining: CancellationToken,
+    ) -> Self {
+        let requests = Arc::new(Semaphore::new(settings.max_requests));
+        let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
+        Self { broker, auth, clock, requests, bodies: BodyRoom::new(room), settings, draining }
+    }
+
+    /// Waits until no call is being worked on. New ones should be refused by then.
+    pub async fn no_calls(&self) {
+        let all = u32::try_from(self.settings.max_requests).unwrap_or(u32::MAX);
+        // The semaphore is never closed, so this ends only with all places.
+        drop(self.requests.acquire_many(all).await);
+        self.broker.no_long_calls().await;
+    }
+}
+
+/// Every path of the service.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/rpc", post(rpc::handle).fallback(rpc::wrong_method))
+        .route("/livez", get(probes::livez))
+        .route("/readyz", get(probes::readyz))
+        .route("/openapi.yaml", get(probes::openapi))
+        .fallback(rpc::no_such_path)
+        .with_state(app)
+}

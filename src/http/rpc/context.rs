@@ -1,0 +1,54 @@
+//! What a method's handler is given.
+
+use task_broker_core::digest::{self, Digest};
+use task_broker_core::{Caller, Command, Guard, IdempotencyKey, Request, Right, TaskId};
+use task_broker_protocol::{ErrorObject, Members, shapes};
+
+use super::failure::Failure;
+use crate::broker::Refusal;
+use crate::http::App;
+use crate::store::Applied;
+
+/// One call: who sends it, and what it says.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) app: &'a App,
+    pub(super) caller: &'a Caller,
+    pub(super) method: &'a str,
+    pub(super) members: &'a Members<'a>,
+}
+
+impl Context<'_> {
+    /// The idempotency key of the call, with what the call says.
+    pub(super) fn key(&self, guard: &shapes::Guard) -> Result<Option<IdempotencyKey>, Failure> {
+        let Some(key) = &guard.idempotency_key else { return Ok(None) };
+        Ok(Some(IdempotencyKey::new(key, self.digest()?)?))
+    }
+
+    fn digest(&self) -> Result<Digest, Failure> {
+        let members = self.members.iter().map(|(name, value)| (name, value.get().as_bytes()));
+        // Payloads are refused above 100 levels before this; only a member that nobody reads can be deeper.
+        digest::call(self.method, members)
+            .map_err(|_too_deep| ErrorObject::invalid_params("params", "is nested too deep").into())
+    }
+
+    /// Carries out a command on a task.
+    pub(super) async fn execute(
+        &self,
+        right: Right,
+        task_id: &str,
+        guard: &shapes::Guard,
+        command: Command,
+    ) -> Result<Applied, Failure> {
+        let guard = Guard { key: self.key(guard)?, expected_revision: guard.expected_revision };
+        let request = Request { caller: self.caller.clone(), right, guard, command };
+        // Bad params are told before an unknown id is, so that the answer never depends on whether the id is known.
+        self.app.broker.limits().check_command(&request.command)?;
+        Ok(self.app.broker.execute(task(task_id)?, request).await?)
+    }
+}
+
+/// The task of this id. A text that is no id is simply unknown.
+pub(super) fn task(id: &str) -> Result<TaskId, Refusal> {
+    TaskId::parse(id).ok_or(Refusal::NotFound)
+}

@@ -1,0 +1,245 @@
+//! `POST /rpc`: JSON-RPC 2.0, one call or a batch.
+
+mod context;
+mod dispatch;
+mod failure;
+mod reads;
+mod stream;
+mod views;
+mod worker;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use bytes::Bytes;
+use task_broker_protocol::methods::{Entry, MethodName};
+use task_broker_protocol::{Call, ErrorObject, Id, Kind, Parsed, envelope, lookup};
+use tokio::sync::OwnedSemaphorePermit;
+
+use self::failure::Failure;
+use super::body::BodyError;
+use super::{App, gate};
+use crate::auth::Verified;
+
+/// The largest answer of a batch or a list, in bytes (WIRE.md, Limits).
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// What a busy broker asks its clients to wait, in milliseconds.
+const BUSY_RETRY_MS: u64 = 1000;
+
+/// Serves one request.
+pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let (verified, permit) = match admit(&app, &head.headers) {
+        Ok(admitted) => admitted,
+        Err(refused) => return *refused,
+    };
+    let collected = match app.bodies.collect(body, app.settings.max_body_bytes).await {
+        Ok(collected) => collected,
+        Err(error) => return unread(&app, &error),
+    };
+    let body = collected.bytes;
+    match envelope::parse(&body) {
+        Parsed::Single(Ok(call)) => match lookup(&call.method) {
+            Some(entry) if entry.single_only => {
+                // What stays open has limits of its own, and must not take the room of calls that end.
+                drop((permit, collected.room));
+                long_call(&app, &verified, &head.headers, entry, &call, &body).await
+            }
+            entry => single(&app, &verified, entry, &call, &body).await,
+        },
+        Parsed::Single(Err(refusal)) if refusal.notification => accepted(),
+        Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
+        Parsed::Batch(calls) => batch(&app, &verified, calls, &body).await,
+    }
+}
+
+/// Looks at everything that can be told without the body.
+fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePermit), Box<Response<Body>>> {
+    let refuse = |error: ErrorObject| Box::new(failed(None, error.into()));
+    if app.draining.is_cancelled() {
+        return Err(Box::new(busy(None)));
+    }
+    if !gate::origin_allowed(headers, &app.settings.allow_origin) {
+        return Err(refuse(ErrorObject::origin_forbidden()));
+    }
+    let verified = match app.auth.verify(gate::authorization(headers), app.clock.now()) {
+        Ok(verified) => verified,
+        Err(unauthorized) => {
+            let mut response = failed(None, ErrorObject::unauthorized().into());
+            if let Ok(challenge) = HeaderValue::from_str(&unauthorized.challenge()) {
+                response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            }
+            return Err(Box::new(response));
+        }
+    };
+    if !gate::is_json(headers) {
+        return Err(refuse(ErrorObject::unsupported_media_type()));
+    }
+    let permit = Arc::clone(&app.requests).try_acquire_owned();
+    permit.map(|permit| (verified, permit)).map_err(|_full| Box::new(busy(None)))
+}
+
+fn unread(app: &App, error: &BodyError) -> Response<Body> {
+    let maximum = u64::try_from(app.settings.max_body_bytes).unwrap_or(u64::MAX);
+    let mut response = match error {
+        BodyError::TooLarge => failed(None, ErrorObject::body_too_large(maximum).into()),
+        BodyError::TooSlow => failed(None, ErrorObject::request_timeout().into()),
+        BodyError::NoRoom => busy(None),
+        BodyError::Broken => failed(None, ErrorObject::invalid_request("the body is incomplete").into()),
+    };
+    // The rest of the body is not read, so the connection cannot be used again.
+    response.headers_mut().insert(axum::http::header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+async fn single(
+    app: &App,
+    verified: &Verified,
+    entry: Option<&Entry>,
+    call: &Call<'_>,
+    body: &Bytes,
+) -> Response<Body> {
+    let served = serve(app, verified, entry, call, body).await;
+    match (&call.id, served) {
+        (None, _) => accepted(),
+        (Some(_), Ok(answer)) => json(StatusCode::OK, answer),
+        (Some(id), Err(failure)) => failed(Some(id), failure),
+    }
+}
+
+async fn serve(
+    app: &App,
+    verified: &Verified,
+    entry: Option<&Entry>,
+    call: &Call<'_>,
+    body: &Bytes,
+) -> Result<Vec<u8>, Failure> {
+    let Some(entry) = entry else { return Err(ErrorObject::method_not_found().into()) };
+    dispatch::serve(app, &verified.caller, entry, call, body).await
+}
+
+/// A wait or a stream.
+async fn long_call(
+    app: &Arc<App>,
+    verified: &Verified,
+    headers: &HeaderMap,
+    entry: &Entry,
+    call: &Call<'_>,
+    body: &Bytes,
+) -> Response<Body> {
+    // As a notification there is nobody to tell, so there is nothing to wait for.
+    let Some(id) = &call.id else { return accepted() };
+    if entry.method != MethodName::Watch {
+        return single(app, verified, Some(entry), call, body).await;
+    }
+    if !gate::accepts_event_stream(headers) {
+        return failed(Some(id), ErrorObject::not_acceptable("text/event-stream").into());
+    }
+    match stream::open(app, verified, call, body) {
+        Ok(response) => response,
+        Err(failure) => failed(Some(id), failure),
+    }
+}
+
+type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
+
+/// Serves the calls of a batch one after the other, in their order.
+async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Response<Body> {
+    let mut answer = vec![b'['];
+    for element in calls {
+        let Some(one) = batch_element(app, verified, &element, body, answer.len()).await else { continue };
+        if answer.len() > 1 {
+            answer.push(b',');
+        }
+        answer.extend_from_slice(&one);
+    }
+    if answer.len() == 1 {
+        return accepted();
+    }
+    answer.push(b']');
+    json(StatusCode::OK, answer)
+}
+
+async fn batch_element(
+    app: &App,
+    verified: &Verified,
+    element: &Element<'_>,
+    body: &Bytes,
+    so_far: usize,
+) -> Option<Vec<u8>> {
+    let call = match element {
+        Ok(call) => call,
+        Err(refusal) if refusal.notification => return None,
+        Err(refusal) => return Some(envelope::failure(refusal.id.as_ref(), &refusal.error)),
+    };
+    let entry = lookup(&call.method);
+    let full = || {
+        let maximum = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+        Failure::from(ErrorObject::limit_exceeded("maxBatchAnswerBytes", maximum))
+    };
+    let served = if so_far > MAX_ANSWER_BYTES {
+        // Not carried out: its answer could not be sent.
+        Err(full())
+    } else if entry.is_some_and(|entry| entry.single_only) {
+        Err(ErrorObject::invalid_request("this method must be called alone, not in a batch").into())
+    } else {
+        serve(app, verified, entry, call, body).await
+    };
+    let id = call.id.as_ref()?;
+    let changes = entry.is_some_and(|entry| entry.changes);
+    match served {
+        // A change that was made is told, whatever the room; a read can be asked for again.
+        Ok(answer) if changes || so_far.saturating_add(answer.len()) <= MAX_ANSWER_BYTES => Some(answer),
+        Ok(_) => Some(envelope::failure(Some(id), &full().error)),
+        Err(failure) => Some(envelope::failure(Some(id), &failure.error)),
+    }
+}
+
+fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The answer to a notification.
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+fn failed(id: Option<&Id>, failure: Failure) -> Response<Body> {
+    let Failure { error, status } = failure;
+    let mut response = json(status, envelope::failure(id, &error));
+    if status == StatusCode::SERVICE_UNAVAILABLE || error.kind() == Some(Kind::TooManyRequests) {
+        let seconds = error.data.retry_after_ms.unwrap_or(BUSY_RETRY_MS).div_ceil(1000).max(1);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// No call was served: too much at once, or about to end.
+fn busy(id: Option<&Id>) -> Response<Body> {
+    let error = ErrorObject::unavailable(BUSY_RETRY_MS);
+    failed(id, Failure { error, status: StatusCode::SERVICE_UNAVAILABLE })
+}
+
+/// What a request to this path with another HTTP method gets.
+pub(super) async fn wrong_method() -> Response<Body> {
+    let mut response = failed(None, ErrorObject::method_not_allowed().into());
+    response.headers_mut().insert(axum::http::header::ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// What a request to a path that does not exist gets.
+pub(super) async fn no_such_path() -> Response<Body> {
+    let error = ErrorObject::invalid_request("there is nothing at this path");
+    failed(None, Failure { error, status: StatusCode::NOT_FOUND })
+}

@@ -1,0 +1,160 @@
+//! From settings to a running broker, and to its end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::AuthMode;
+use crate::broker::Broker;
+use crate::clock::Clock;
+use crate::config::{Serve, Settings, StoreUrl};
+use crate::http::serve::{ConnectionLimits, serve};
+use crate::http::{App, router};
+use crate::store::memory::MemoryStore;
+use crate::store::sled::{OpenError, SledOptions, SledStore};
+use crate::store::{Health, Store, random_name};
+
+/// How often the store is looked at: also how late a failed store ends the process.
+const HEALTH_EVERY: Duration = Duration::from_millis(200);
+
+/// Connections beside those that hold a call, a wait or a stream: idle ones and probes.
+const SPARE_CONNECTIONS: usize = 4096;
+
+/// Why the broker ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The store.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The operating system says no.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The store failed while the broker was running.
+    #[error("the store failed: {0}; nothing that was acknowledged is lost. Start again")]
+    StoreFailed(&'static str),
+}
+
+/// Opens the store that the settings name. Blocks: a large store takes some seconds.
+///
+/// # Errors
+/// [`OpenError`] says where and what.
+pub fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError> {
+    match &serve.store {
+        StoreUrl::Memory => {
+            let what = || "random bytes for the store's id".to_owned();
+            let id = random_name().map_err(|error| RunError::Io { what: what(), error })?;
+            Ok(Arc::new(MemoryStore::new(clock.clone(), id)))
+        }
+        StoreUrl::Sled(path) => {
+            let options = SledOptions {
+                path: path.clone(),
+                existing_only: serve.existing_store_only,
+                cache_bytes: serve.cache_bytes,
+            };
+            Ok(Arc::new(SledStore::open(&options, clock.clone())?))
+        }
+    }
+}
+
+/// Serves until `shutdown`, then drains: readiness turns red and new calls are refused, waits answer what there
+/// is, streams end, calls that have begun finish, and the store is closed.
+///
+/// # Errors
+/// [`RunError::StoreFailed`] when the store failed; what it had acknowledged is on disk.
+pub async fn run(
+    listener: TcpListener,
+    store: Arc<dyn Store>,
+    clock: Clock,
+    settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    let what = || "the listening socket's address".to_owned();
+    let address = listener.local_addr().map_err(|error| RunError::Io { what: what(), error })?;
+    let Settings { auth, limits, http, drain, warnings } = settings;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    announce(address, auth.mode());
+    let connections = ConnectionLimits {
+        connections: http.max_requests + http.waits.total + http.streams.total + SPARE_CONNECTIONS,
+        ..ConnectionLimits::default()
+    };
+    let broker = Arc::new(Broker::new(store, limits, http.waits, http.streams));
+    let draining = CancellationToken::new();
+    let stop_serving = CancellationToken::new();
+    let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone()));
+    let router = router(Arc::clone(&app));
+    let mut serving = tokio::spawn(serve(listener, router, stop_serving.clone(), connections));
+    let background = {
+        let broker = Arc::clone(&broker);
+        tokio::spawn(async move { broker.run().await })
+    };
+    let failure = tokio::select! {
+        () = shutdown => None,
+        why = store_failure(&broker) => Some(why),
+    };
+    tracing::info!(limit_secs = drain.as_secs(), "stopping: finishing what has begun");
+    draining.cancel();
+    broker.drain();
+    let finished = async {
+        // Until the last call has its answer the door stays open, so that probes see why nothing more is taken.
+        app.no_calls().await;
+        stop_serving.cancel();
+        (&mut serving).await
+    };
+    match tokio::time::timeout(drain, finished).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the connection loop ended in an unusual way"),
+        Err(_elapsed) => {
+            tracing::warn!("calls were still open at the end of the drain time and are cut off");
+            serving.abort();
+        }
+    }
+    background.abort();
+    broker.close().await;
+    match failure.or(failed(&broker)) {
+        Some(why) => Err(RunError::StoreFailed(why)),
+        None => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+    }
+}
+
+fn announce(address: SocketAddr, mode: AuthMode) {
+    tracing::info!(%address, auth = mode.as_str(), "listening");
+    if mode == AuthMode::Off {
+        tracing::info!("no authentication: everybody who reaches this address may do everything");
+    }
+    tracing::info!(
+        "try: curl -s http://{address}/rpc -H 'content-type: application/json' -d \
+         '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"store/info\"}}'"
+    );
+}
+
+/// Waits for the store to fail.
+async fn store_failure(broker: &Broker) -> &'static str {
+    loop {
+        if let Some(why) = failed(broker) {
+            return why;
+        }
+        tokio::time::sleep(HEALTH_EVERY).await;
+    }
+}
+
+/// Whether the store has failed, and why.
+fn failed(broker: &Broker) -> Option<&'static str> {
+    match broker.health() {
+        Health::Failed(why) => Some(why),
+        Health::Ready | Health::Unavailable(_) | Health::Closed => None,
+    }
+}
