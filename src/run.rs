@@ -121,13 +121,11 @@ pub async fn run(
     }
     background.abort();
     broker.close().await;
-    match failure.or(failed(&broker)) {
-        Some(why) => Err(RunError::StoreFailed(why)),
-        None => {
-            tracing::info!("stopped");
-            Ok(())
-        }
+    if let Some(why) = failure.or(failed(&broker)) {
+        return Err(RunError::StoreFailed(why));
     }
+    tracing::info!("stopped");
+    Ok(())
 }
 
 fn announce(address: SocketAddr, mode: AuthMode) {

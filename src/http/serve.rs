@@ -266,7 +266,7 @@ impl AsyncRead for Timed {
                 }
                 Poll::Pending
             }
-            ended => ended,
+            ended @ Poll::Ready(_) => ended,
         }
     }
 }

@@ -72,7 +72,7 @@ impl MemoryStore {
                     .or_insert_with(|| Kept { task: Arc::clone(&task), payloads: HashMap::new() });
                 kept.task = Arc::clone(&task);
                 kept.payloads.extend(payloads);
-                dropped.iter().for_each(|payload| drop(kept.payloads.remove(payload)));
+                kept.payloads.retain(|payload, _| !dropped.contains(payload));
                 (Some(task), event)
             }
             Effect::Remove { event } => {

@@ -103,7 +103,7 @@ pub(super) async fn apply_input(
         Detail::Inputs { accepted, outstanding } => (accepted.as_slice(), outstanding.as_slice()),
         Detail::None | Detail::Ttl { .. } => (&[][..], &[][..]),
     };
-    let text = |keys: &[Arc<str>]| keys.iter().map(|key| key.to_string()).collect::<Vec<_>>();
+    let text = |keys: &[Arc<str>]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
     // Keys come sorted, and accepted ones are some of them.
     let ignored: Vec<_> = keys.into_iter().filter(|key| accepted.binary_search(key).is_err()).collect();
     Ok(apply_input::Applied {

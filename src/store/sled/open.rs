@@ -22,7 +22,7 @@ use crate::store::random_name;
 const FORMAT: u64 = 1;
 
 /// How long sled may take to open. A million tasks take a few seconds; some damage makes it hang.
-const OPEN_LIMIT: Duration = Duration::from_secs(300);
+const OPEN_LIMIT: Duration = Duration::from_mins(5);
 
 /// How an embedded store is opened.
 #[derive(Clone, Debug)]

@@ -337,7 +337,9 @@ impl Writer {
         }
         if !events.is_empty() {
             let mut log = self.shared.log.lock();
-            events.iter().for_each(|(creator, id, event)| log.push(creator, *id, *event));
+            for (creator, id, event) in &events {
+                log.push(creator, *id, *event);
+            }
             drop(log);
             let hints = events.into_iter().map(|(creator, id, _)| Hint { id, creator }).collect();
             // Nobody listens: fine, hints may be lost.
