@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
 use task_broker::config::{Cli, Command, Serve, Token};
@@ -35,6 +36,7 @@ fn complain(error: &(dyn std::error::Error + Send + Sync)) {
 fn serve(serve: &Serve) -> Result<(), AnyError> {
     telemetry::start(serve.log_format);
     let settings = serve.settings()?;
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         // Before anything that takes time: as PID 1 a process without handlers ignores these signals.
@@ -73,6 +75,15 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
     // A store that is still opening does not keep a process that was told to stop.
     runtime.shutdown_background();
     done
+}
+
+/// Every connection is a file, and systems give a process 1,024 of them unless it asks for what it may have.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit on open files could not be raised");
+    }
 }
 
 #[allow(clippy::print_stdout, reason = "the token is what this command is for")]

@@ -9,9 +9,12 @@ pub mod serve;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tower_http::cors::CorsLayer;
 
 use self::body::BodyRoom;
 use crate::auth::Authenticator;
@@ -75,11 +78,25 @@ impl App {
 
 /// Every path of the service.
 pub fn router(app: Arc<App>) -> Router {
+    let rpc = post(rpc::handle).fallback(rpc::wrong_method);
+    // Only for pages that may call at all; without a list even their question is refused.
+    let allowed: Vec<_> =
+        app.settings.allow_origin.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
+    let rpc = if allowed.is_empty() { rpc } else { rpc.layer(cors(allowed)) };
     Router::new()
-        .route("/rpc", post(rpc::handle).fallback(rpc::wrong_method))
+        .route("/rpc", rpc)
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
         .route("/openapi.yaml", get(probes::openapi))
         .fallback(rpc::no_such_path)
         .with_state(app)
+}
+
+/// What a browser asks before it lets a page of another origin call.
+fn cors(allowed: Vec<HeaderValue>) -> CorsLayer {
+    CorsLayer::new()
+        .allow_origin(allowed)
+        .allow_methods([Method::POST])
+        .allow_headers([ACCEPT, AUTHORIZATION, CONTENT_TYPE])
+        .expose_headers([RETRY_AFTER, WWW_AUTHENTICATE])
 }

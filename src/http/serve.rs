@@ -44,11 +44,18 @@ pub struct ConnectionLimits {
     pub head: Duration,
     /// How long a connection may be silent between requests.
     pub idle: Duration,
+    /// How long a peer may take nothing of an answer that is ready for it.
+    pub stall: Duration,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { connections: 48 * 1024, head: Duration::from_secs(10), idle: Duration::from_secs(75) }
+        Self {
+            connections: 48 * 1024,
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(75),
+            stall: Duration::from_mins(1),
+        }
     }
 }
 
@@ -205,6 +212,8 @@ struct Timed {
     /// When the peer is given up; armed only while nothing is being served.
     deadline: Pin<Box<Sleep>>,
     armed: Armed,
+    /// When a peer that takes nothing is given up; there only while it does.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -218,7 +227,19 @@ impl Timed {
     fn new(stream: TcpStream, activity: Arc<Activity>, limits: ConnectionLimits) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + limits.head));
         // A new connection owes its first request as soon as one that has begun to send it.
-        Self { stream, activity, limits, deadline, armed: Armed::Head }
+        Self { stream, activity, limits, deadline, armed: Armed::Head, stalled: None }
+    }
+
+    /// Watches a write: one that makes no progress for too long fails, or answers that nobody reads would fill the
+    /// memory.
+    fn watch_write<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let stall = self.limits.stall;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
+        stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Arms the right limit for what the connection is doing now.
@@ -273,7 +294,8 @@ impl AsyncRead for Timed {
 
 impl AsyncWrite for Timed {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.watch_write(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -289,7 +311,8 @@ impl AsyncWrite for Timed {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.watch_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -7,6 +7,7 @@
 
 mod directory;
 mod disk;
+mod extending;
 mod index;
 mod intern;
 mod keys;
@@ -27,6 +28,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use self::directory::Directory;
 use self::disk::read_payload;
+use self::extending::Extending;
 use self::queue::{Job, Queue};
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
@@ -80,6 +82,7 @@ impl SledStore {
             log: Mutex::new(ChangeLog::new(random_name().map_err(io)?)),
             hints: broadcast::channel(1024).0,
             pulse: Pulse::default(),
+            extending: Extending::default(),
             clock,
         });
         let (queue, jobs) = Queue::new();
@@ -118,6 +121,11 @@ impl SledStore {
             .transpose()
     }
 
+    /// Whether a task that was found expired may be alive again by now; see [`extending`].
+    async fn may_live_on(&self, task: &Task, now: Timestamp) -> bool {
+        task.is_expired(now) && self.shared.extending.settle(task.id).await
+    }
+
     fn serves(&self) -> Result<(), StoreError> {
         if self.shared.pulse.is_alive() { Ok(()) } else { Err(StoreError::Broken) }
     }
@@ -145,6 +153,9 @@ impl Store for SledStore {
         loop {
             let Some(task) = self.shared.index.get(id) else { return Ok(None) };
             let now = self.shared.clock.now();
+            if self.may_live_on(&task, now).await {
+                continue;
+            }
             let wanted = match select(&task, now) {
                 Ok(wanted) => wanted,
                 Err(rejection) => return Ok(Some(Err(rejection))),
@@ -162,7 +173,17 @@ impl Store for SledStore {
 
     async fn heads(&self, ids: &[TaskId]) -> Result<(Vec<Option<Arc<Task>>>, Timestamp), StoreError> {
         self.serves()?;
-        Ok((ids.iter().map(|id| self.shared.index.get(*id)).collect(), self.shared.clock.now()))
+        loop {
+            let heads: Vec<_> = ids.iter().map(|id| self.shared.index.get(*id)).collect();
+            let now = self.shared.clock.now();
+            let mut again = false;
+            for task in heads.iter().flatten() {
+                again |= self.may_live_on(task, now).await;
+            }
+            if !again {
+                return Ok((heads, now));
+            }
+        }
     }
 
     async fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
@@ -173,7 +194,11 @@ impl Store for SledStore {
         loop {
             let places = self.shared.index.places(&query.whose, after, LIST_STEP);
             for place in &places {
-                let Some(task) = self.shared.index.get(place.id) else { continue };
+                let Some(mut task) = self.shared.index.get(place.id) else { continue };
+                while self.may_live_on(&task, now).await {
+                    let Some(newer) = self.shared.index.get(place.id) else { break };
+                    task = newer;
+                }
                 if task.is_expired(now) || !query.wants(&task) {
                     continue;
                 }

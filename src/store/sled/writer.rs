@@ -15,6 +15,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::disk::{AfterImage, CommitError, Disk};
+use super::extending::Extending;
 use super::index::Index;
 use super::intern::Interner;
 use super::keys;
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) log: Mutex<ChangeLog>,
     pub(super) hints: broadcast::Sender<Arc<[Hint]>>,
     pub(super) pulse: Pulse,
+    pub(super) extending: Extending,
     pub(super) clock: Clock,
 }
 
@@ -234,11 +236,25 @@ impl Writer {
         let situation = Situation { now, usage: self.ledger.usage(&before.owner) };
         match (update.decide)(&before, &situation) {
             Err(rejection) => Updated::Rejected(rejection),
+            Ok(transition) if self.extends_too_late(&before, &transition) => {
+                Updated::Rejected(Rejection::Expired)
+            }
             Ok(transition) => match self.stage(group, update.id, Some(before), transition, now) {
                 Some(applied) => Updated::Applied(applied),
                 None => Updated::Absent,
             },
         }
+    }
+
+    /// Whether the decision moves a deadline that has passed since it was made: then a reader may have said so
+    /// already. See [`super::extending`].
+    fn extends_too_late(&self, before: &Task, transition: &Transition) -> bool {
+        let Effect::Write { task, .. } = &transition.effect else { return false };
+        if task.expires_at() <= before.expires_at() {
+            return false;
+        }
+        self.shared.extending.begin(task.id);
+        before.is_expired(self.shared.clock.now())
     }
 
     fn sweep(&mut self, group: &mut Group, max: usize, now: Timestamp) -> Swept {
@@ -335,6 +351,7 @@ impl Writer {
                 }
             }
         }
+        self.shared.extending.finish();
         if !events.is_empty() {
             let mut log = self.shared.log.lock();
             for (creator, id, event) in &events {
