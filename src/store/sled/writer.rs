@@ -101,7 +101,7 @@ impl Writer {
     pub(super) fn run(mut self, mut jobs: mpsc::Receiver<Queued>) {
         // Also when a decision panics: a writer that is gone must never look alive.
         let shared = Arc::clone(&self.shared);
-        let _on_exit = MarkFailed(&shared.pulse);
+        let _on_exit = OnExit(&shared);
         let closing = loop {
             let Some(first) = self.next(&mut jobs) else { break None };
             // Room is given back only when all are answered.
@@ -378,14 +378,16 @@ impl Answer {
     }
 }
 
-/// Marks the writer as failed when it ends in any other way than by closing.
-struct MarkFailed<'a>(&'a Pulse);
+/// Marks the writer as failed when it ends in any other way than by closing, and lets nobody wait for it.
+struct OnExit<'a>(&'a Shared);
 
-impl Drop for MarkFailed<'_> {
+impl Drop for OnExit<'_> {
     fn drop(&mut self) {
-        let still =
-            self.0.0.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
-        if still.is_ok() {
+        self.0.extending.finish();
+        let state = &self.0.pulse.0;
+        let left =
+            state.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
+        if left.is_ok() {
             tracing::error!("the store's writer ended without being told to");
         }
     }
