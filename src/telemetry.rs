@@ -5,10 +5,13 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::config::LogFormat;
 
-/// Starts logging for the process. `RUST_LOG` chooses what is logged; `info` without it. Of the libraries below
-/// only warnings are shown unless it names them: some log what they read from a socket.
+/// Libraries that log what they read from a socket or a file. Whatever `RUST_LOG` says about everything, of these
+/// only warnings are shown; whoever names one of them there gets what was asked for.
+const TALKATIVE: [&str; 6] = ["h2", "hyper", "hyper_util", "sled", "tower", "tower_http"];
+
+/// Starts logging for the process. `RUST_LOG` chooses what is logged; `info` without it.
 pub fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_unset| EnvFilter::new("info"));
+    let filter = filter(std::env::var("RUST_LOG").ok().as_deref());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -25,5 +28,27 @@ pub fn start(format: LogFormat) {
             // Without the message: it may quote what a client sent.
             tracing::error!(place, "a thread panicked");
         }));
+    }
+}
+
+fn filter(wish: Option<&str>) -> EnvFilter {
+    let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or("info");
+    let quiet = TALKATIVE.iter().filter(|library| !wish.contains(**library));
+    let directives = quiet.map(|library| format!("{library}=warn")).chain([wish.to_owned()]);
+    // A directive that cannot be read is left out rather than ending the process over its log.
+    EnvFilter::builder().parse_lossy(directives.collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_could_tell_secrets_are_quiet_unless_they_are_named() {
+        let all = filter(Some("trace")).to_string();
+        assert!(all.contains("hyper=warn") && all.contains("h2=warn") && all.contains("trace"), "{all}");
+        let named = filter(Some("info,hyper=trace")).to_string();
+        assert!(named.contains("hyper=trace") && !named.contains("hyper=warn"), "{named}");
+        assert!(filter(None).to_string().contains("info"));
     }
 }
