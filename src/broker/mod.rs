@@ -161,9 +161,12 @@ impl Broker {
                 inserted => inserted,
             };
             match inserted {
-                Inserted::Created(applied) => {
-                    let snapshot = self.view_after(applied, caller).await?;
-                    return Ok(Created { snapshot, created: true });
+                Inserted::Created(Applied { task, now, .. }) => {
+                    // Not read again: a task that expires at once is gone by then, and its creator must learn
+                    // its id all the same.
+                    let meta = new.meta.as_ref().map(|meta| meta.bytes().clone());
+                    let payloads = task.meta.into_iter().zip(meta).collect();
+                    return Ok(Created { snapshot: Snapshot { task, payloads, now }, created: true });
                 }
                 Inserted::Rejected(rejection) => return Err(rejection.into()),
                 Inserted::Existing(id) => match self.get(caller, Right::Creator, id, View::Snapshot).await {
@@ -251,7 +254,6 @@ impl Broker {
     pub async fn view_after(&self, applied: Applied, caller: &Caller) -> Result<Snapshot, Refusal> {
         let Applied { task, now, .. } = applied;
         if View::Snapshot.payloads(&task).is_empty() {
-            // Also for a task that expires at once: its creator must learn its id.
             return Ok(Snapshot { task, payloads: Payloads::default(), now });
         }
         let wanted = Arc::clone(&task);

@@ -237,3 +237,15 @@ impl Store for MemoryStore {
         self.state.lock().closed = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::suite;
+
+    fn open(clock: &Clock) -> (MemoryStore, ()) {
+        (MemoryStore::new(clock.clone(), "memory".into()), ())
+    }
+
+    suite::contract!(crate::store::memory::tests::open);
+}
