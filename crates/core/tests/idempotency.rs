@@ -9,14 +9,14 @@ mod support;
 use std::sync::Arc;
 
 use support::*;
-use task_broker_core::digest::{Digest, call};
+use task_broker_core::digest::{Digest, canonical};
 use task_broker_core::{
     Caller, Command, Detail, Effect, Guard, IdempotencyKey, NewTask, Rejection, Request, Right, Status, Task,
     Transition, execute, replay_create,
 };
 
 fn key(name: &str, says: &str) -> IdempotencyKey {
-    IdempotencyKey::new(name, call("store/any", Some(says.as_bytes())).unwrap()).unwrap()
+    IdempotencyKey::new(name, canonical(says.as_bytes()).unwrap()).unwrap()
 }
 
 /// The worker's call of a command, under a key. What the call says is told apart by `says`, a JSON text.

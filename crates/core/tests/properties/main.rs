@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use steps::{BYTES_PER_OWNER, Beginning, Call, Expect, MAX_TTL, Step, What, beginning, right, step};
-use support::{limits, new_task};
+use support::{limits, new_task, payload};
 use task_broker_core::digest::Digest;
 use task_broker_core::{
     Caller, Detail, Effect, Event, EventKind, Guard, IdempotencyKey, Limits, NewTask, Outcome, PayloadRef,
@@ -29,7 +29,7 @@ use task_broker_core::{
 
 proptest! {
     // Failing cases are not kept in a file: a found case becomes a test of its own.
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_rules_hold_after_every_step_of_every_history(
@@ -111,10 +111,11 @@ impl History {
     }
 
     fn begin(beginning: Beginning) -> Self {
-        let Beginning { creator, owner, created, ttl } = beginning;
+        let Beginning { creator, owner, created, ttl, meta } = beginning;
         let quota = Quota { bytes_per_owner: BYTES_PER_OWNER, ..limits().quota };
         let limits = Limits { max_ttl_ms: MAX_TTL, quota, ..limits() };
-        let new = NewTask { ttl: TtlWish::Millis(ttl), owner: owner.subject(), ..new_task() };
+        let ttl_wish = TtlWish::Millis(ttl);
+        let new = NewTask { ttl: ttl_wish, owner: owner.subject(), meta: meta.map(payload), ..new_task() };
         let base_bytes = 512 + u64::try_from(new.tool_name.len()).unwrap() + new.arguments.len();
         let caller = Caller { may_delegate: true, ..creator.caller() };
         let now = Timestamp::from_millis(created);
@@ -124,11 +125,13 @@ impl History {
         };
         assert_eq!((dropped, event), (vec![], Some(Event::of(EventKind::Create, &task))));
         assert_eq!((task.revision, task.created_at, task.updated_at), (1, now, now));
+        assert_eq!(payloads.len(), task.payloads().count());
         let kept: HashMap<_, _> = payloads.into_iter().collect();
+        assert_eq!(kept.len(), task.payloads().count(), "arguments and meta share a reference");
         let bytes_per_owner = BYTES_PER_OWNER;
         let frame = Frame { creator, owner, created, max_ttl: MAX_TTL, bytes_per_owner, base_bytes };
         let history = Self {
-            model: Model::new(frame, ttl),
+            model: Model::new(frame, ttl, meta),
             task: *task,
             limits,
             now: created,

@@ -81,7 +81,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(frame: Frame, ttl: u64) -> Self {
+    pub(crate) fn new(frame: Frame, ttl: u64, meta: Option<&'static str>) -> Self {
         Self {
             frame,
             status: Status::Working,
@@ -89,7 +89,7 @@ impl Model {
             revision: 1,
             updated: frame.created,
             ttl: ttl.min(frame.max_ttl),
-            meta: None,
+            meta,
             end: None,
             cancel_requested: false,
             open: BTreeMap::new(),

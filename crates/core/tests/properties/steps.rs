@@ -145,6 +145,7 @@ pub(crate) struct Beginning {
     pub(crate) owner: Person,
     pub(crate) created: u64,
     pub(crate) ttl: u64,
+    pub(crate) meta: Option<&'static str>,
 }
 
 pub(crate) const MAX_TTL: u64 = 20_000;
@@ -270,10 +271,12 @@ pub(crate) fn beginning() -> impl Strategy<Value = Beginning> {
     ];
     let created = prop_oneof![9 => Just(1_000_000), 1 => Just(u64::MAX - 3_000)];
     let ttl = select(vec![1_000, 5_000, MAX_TTL, u64::MAX]);
-    (people, created, ttl).prop_map(|((creator, owner), created, ttl)| Beginning {
+    let meta = prop::option::of(select(META.to_vec()));
+    (people, created, ttl, meta).prop_map(|((creator, owner), created, ttl, meta)| Beginning {
         creator,
         owner,
         created,
         ttl,
+        meta,
     })
 }
