@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::digest::Digest;
-use crate::{Limits, Outcome, Rejection};
+use crate::limits::count;
+use crate::{Detail, Limits, Outcome, Rejection};
 
 /// The idempotency key of a call together with what the call said.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +65,18 @@ impl Replay {
             Some(remembered) if remembered.key.call == key.call => Ok(Some(&remembered.outcome)),
             Some(_) => Err(Rejection::IdempotencyMismatch),
         }
+    }
+
+    /// What the names in the outcomes take, in bytes. They are the only part of this that a caller can make large.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        let names = |outcome: &Outcome| match &outcome.detail {
+            Detail::Inputs { accepted, outstanding } => accepted
+                .iter()
+                .chain(outstanding)
+                .fold(0u64, |sum, key| sum.saturating_add(count(key.len()))),
+            Detail::None | Detail::Ttl { .. } => 0,
+        };
+        self.outcomes.iter().fold(0, |sum, remembered| sum.saturating_add(names(&remembered.outcome)))
     }
 
     /// Keeps the outcome of a call; the oldest one goes when there are too many.

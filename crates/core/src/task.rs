@@ -132,15 +132,19 @@ impl Task {
             .chain(self.answers().map(|(_, payload)| payload))
     }
 
-    /// What the task counts against its owner's quota, in bytes: its payloads and names and a fixed share for the
-    /// record itself. Messages, history and idempotency outcomes are bounded and part of that share, so that a
-    /// cancel can never be refused for the quota.
+    /// What the task counts against its owner's quota, in bytes: its payloads, the names that came with them, and a
+    /// fixed share for the record itself. Messages and history are small and part of that share, so that a cancel
+    /// can never be refused for the quota.
     #[must_use]
     pub fn footprint(&self) -> u64 {
         const RECORD_BYTES: u64 = 512;
-        let payloads = self.payloads().fold(0u64, |sum, payload| sum.saturating_add(u64::from(payload.len)));
-        let keys = self.inputs.as_deref().map_or(0, Inputs::key_bytes);
-        RECORD_BYTES.saturating_add(payloads).saturating_add(keys).saturating_add(count(self.tool_name.len()))
+        let payloads = self.payloads().map(|payload| u64::from(payload.len));
+        let names = [
+            count(self.tool_name.len()),
+            self.inputs.as_deref().map_or(0, Inputs::key_bytes),
+            self.replay.as_deref().map_or(0, Replay::key_bytes),
+        ];
+        payloads.chain(names).fold(RECORD_BYTES, u64::saturating_add)
     }
 
     /// Makes this a task at the next revision: the one place where revision, time and history move.

@@ -318,7 +318,7 @@ impl History {
         let remembered = task.replay.iter().flat_map(|replay| &replay.outcomes);
         let remembered = remembered.map(|entry| (&**entry.key.key(), &entry.outcome));
         let expected =
-            model.remembered.iter().map(|(key, _, call)| (*key, self.calls[*call].2.as_ref().unwrap()));
+            model.remembered.iter().map(|(key, _, call, _)| (*key, self.calls[*call].2.as_ref().unwrap()));
         assert_eq!(remembered.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         assert_eq!(task.footprint(), model.bytes(), "the footprint is what is kept");
     }

@@ -76,8 +76,9 @@ pub(crate) struct Model {
     pub(crate) open: BTreeMap<&'static str, &'static str>,
     pub(crate) answers: BTreeMap<&'static str, &'static str>,
     pub(crate) spent: BTreeSet<&'static str>,
-    /// Idempotency keys, what their calls said, and the number of the call; oldest first.
-    pub(crate) remembered: Vec<(&'static str, u64, usize)>,
+    /// Idempotency keys, what their calls said, the number of the call, and the bytes of the input keys that its
+    /// outcome names; oldest first.
+    pub(crate) remembered: Vec<(&'static str, u64, usize, u64)>,
 }
 
 impl Model {
@@ -106,7 +107,8 @@ impl Model {
     pub(crate) fn bytes(&self) -> u64 {
         let texts = self.open.values().chain(self.answers.values()).chain(&self.meta).chain(&self.end);
         let keys = self.open.keys().chain(&self.spent);
-        texts.chain(keys).map(|text| text.len() as u64).sum::<u64>() + self.frame.base_bytes
+        let outcomes: u64 = self.remembered.iter().map(|(.., named)| named).sum();
+        texts.chain(keys).map(|text| text.len() as u64).sum::<u64>() + self.frame.base_bytes + outcomes
     }
 
     /// Does call number `number`, and says what it did.
@@ -115,7 +117,7 @@ impl Model {
             return Verdict::Refused(refusal);
         }
         if let Some((key, says)) = situation.key
-            && let Some((_, said, first)) = self.remembered.iter().find(|(known, ..)| *known == key)
+            && let Some((_, said, first, _)) = self.remembered.iter().find(|(known, ..)| *known == key)
         {
             let same = *said == says;
             return if same { Verdict::Replayed(*first) } else { Verdict::Refused(Refusal::Mismatch) };
@@ -138,7 +140,14 @@ impl Model {
             next.updated = next.updated.max(situation.now);
         }
         if let (Some((key, says)), false) = (situation.key, matches!(verdict, Verdict::Refused(_))) {
-            next.remembered.push((key, says, number));
+            let named = match wish {
+                Wish::Answer(answers) if !self.ended() => {
+                    let accepted = answers.keys().filter(|key| self.open.contains_key(*key));
+                    accepted.chain(next.open.keys()).map(|key| key.len() as u64).sum()
+                }
+                _ => 0,
+            };
+            next.remembered.push((key, says, number, named));
             if next.remembered.len() > 32 {
                 next.remembered.remove(0);
             }
