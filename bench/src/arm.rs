@@ -1,0 +1,180 @@
+//! The arms of a comparison, and the rounds in which they take turns.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::load::{Client, closed};
+use crate::options::Rounds;
+use crate::process::Server;
+use crate::samples::{Samples, median, millis};
+use crate::{table, usage};
+
+/// How long each arm warms up.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// One server with its clients.
+#[derive(Debug)]
+pub(crate) struct Arm<C> {
+    name: &'static str,
+    server: Server,
+    clients: Vec<C>,
+    measured: Measured,
+}
+
+/// What an arm has shown so far.
+#[derive(Debug, Default)]
+struct Measured {
+    throughputs: Vec<f64>,
+    latency: Samples,
+    operations: usize,
+    /// Processor time of the server.
+    processor: Duration,
+    /// Processor time of this program, which shares the cores with it.
+    generator: Duration,
+}
+
+impl<C: Client> Arm<C> {
+    pub(crate) fn new(name: &'static str, server: Server, clients: Vec<C>) -> Self {
+        Self { name, server, clients, measured: Measured::default() }
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    pub(crate) const fn clients(&mut self) -> &mut Vec<C> {
+        &mut self.clients
+    }
+
+    /// One round of a closed loop; not counted.
+    pub(crate) async fn closed(&mut self, duration: Duration) -> Result<closed::Round> {
+        let round = closed::run(&mut self.clients, duration).await;
+        round.with_context(|| self.failed())
+    }
+
+    /// What to say beside a failure of a round.
+    pub(crate) fn failed(&self) -> String {
+        format!("{}; {}", self.name, self.server.tail())
+    }
+
+    /// One round of a closed loop that counts.
+    async fn measure(&mut self, duration: Duration) -> Result<()> {
+        let spent = || {
+            anyhow::Ok((
+                usage::processor_time(self.server.pid())?,
+                usage::processor_time(std::process::id())?,
+            ))
+        };
+        let (server, generator) = spent()?;
+        let round = closed::run(&mut self.clients, duration).await;
+        let round = round.with_context(|| self.failed())?;
+        let (server_now, generator_now) = spent()?;
+        self.measured.processor += server_now.saturating_sub(server);
+        self.measured.generator += generator_now.saturating_sub(generator);
+        self.measured.operations += round.operations;
+        self.measured.throughputs.push(round.throughput());
+        self.measured.latency.absorb(round.latency);
+        Ok(())
+    }
+
+    /// Ends the server, which must end well.
+    pub(crate) async fn stop(self) -> Result<()> {
+        drop(self.clients);
+        self.server.stop().await.context(self.name)?;
+        Ok(())
+    }
+
+    /// Processor time for each operation, in microseconds.
+    fn micros(&self, processor: Duration) -> f64 {
+        let operations = u32::try_from(self.measured.operations).unwrap_or(u32::MAX).max(1);
+        processor.as_secs_f64() * 1e6 / f64::from(operations)
+    }
+}
+
+/// Lets the arms take turns: each round measures every one of them, and each round another one comes first. Prints
+/// what it measures; `hoped` is, for each arm after the first, the ratio that is hoped for.
+pub(crate) async fn compare<C: Client>(
+    mut arms: Vec<Arm<C>>,
+    rounds: Rounds,
+    duration: Duration,
+    hoped: &[Option<f64>],
+) -> Result<()> {
+    for arm in &mut arms {
+        arm.closed(WARM_UP).await?;
+    }
+    for round in 0..rounds.count() {
+        let first = round % arms.len();
+        arms.rotate_left(first);
+        for arm in &mut arms {
+            tokio::time::sleep(rounds.pause()).await;
+            arm.measure(duration).await?;
+        }
+        arms.rotate_right(first);
+    }
+    report(&mut arms, hoped);
+    for arm in arms {
+        arm.stop().await?;
+    }
+    Ok(())
+}
+
+fn report<C: Client>(arms: &mut [Arm<C>], hoped: &[Option<f64>]) {
+    let Some((subject, others)) = arms.split_first() else { return };
+    let ratios: Vec<Vec<f64>> = others.iter().map(|other| ratios(subject, other)).collect();
+
+    let mut header = vec!["round"];
+    header.extend(std::iter::once(subject.name));
+    header.extend(others.iter().flat_map(|other| [other.name, "ratio"]));
+    let rows: Vec<_> = (0..subject.measured.throughputs.len())
+        .map(|round| {
+            let figure = |figures: &[f64]| figures.get(round).copied().unwrap_or_default();
+            let mut row =
+                vec![(round + 1).to_string(), format!("{:.0}", figure(&subject.measured.throughputs))];
+            for (other, ratios) in others.iter().zip(&ratios) {
+                row.push(format!("{:.0}", figure(&other.measured.throughputs)));
+                row.push(format!("{:.3}", figure(ratios)));
+            }
+            row
+        })
+        .collect();
+    println!("\noperations per second, closed loop");
+    table::print(&header, &rows);
+
+    println!();
+    for ((other, ratios), aim) in others.iter().zip(&ratios).zip(hoped) {
+        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().copied().fold(0.0, f64::max);
+        let aim = aim.map(|aim| format!(", aim {aim:.2}")).unwrap_or_default();
+        let median = median(ratios.iter().copied());
+        println!("median ratio {} / {}: {median:.3} ({low:.3} to {high:.3}){aim}", subject.name, other.name);
+        let processor = other.micros(other.measured.processor) / subject.micros(subject.measured.processor);
+        println!("  by the servers' processor time alone: {processor:.3}");
+    }
+
+    let rows: Vec<_> = arms
+        .iter_mut()
+        .map(|arm| {
+            let latency = std::mem::take(&mut arm.measured.latency).sorted();
+            let percentile = |percent| format!("{:.3}", millis(latency.at(percent)));
+            vec![
+                arm.name.to_owned(),
+                format!("{:.0}", median(arm.measured.throughputs.iter().copied())),
+                percentile(50.0),
+                percentile(99.0),
+                format!("{:.1}", arm.micros(arm.measured.processor)),
+                format!("{:.1}", arm.micros(arm.measured.generator)),
+            ]
+        })
+        .collect();
+    println!();
+    table::print(
+        &["all rounds", "median ops/s", "p50 ms", "p99 ms", "server CPU us/op", "generator's"],
+        &rows,
+    );
+}
+
+fn ratios<C>(subject: &Arm<C>, other: &Arm<C>) -> Vec<f64> {
+    let pairs = subject.measured.throughputs.iter().zip(&other.measured.throughputs);
+    pairs.map(|(subject, other)| subject / other).collect()
+}

@@ -1,0 +1,7 @@
+//! The subcommands that measure.
+
+pub(crate) mod get;
+pub(crate) mod lifecycle;
+pub(crate) mod million;
+pub(crate) mod open_loop;
+pub(crate) mod waits;

@@ -1,0 +1,87 @@
+//! Load scripts for task-broker: each measures the real broker process, where it makes sense against a baseline in
+//! the same run. See README.md beside this crate.
+
+#![allow(clippy::print_stdout, reason = "these programs print what they measure")]
+
+mod arena;
+mod arm;
+mod baseline;
+mod clock;
+mod commands;
+mod connection;
+mod load;
+mod options;
+mod payload;
+mod process;
+mod rpc;
+mod samples;
+mod table;
+mod usage;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::commands::{get, lifecycle, million, open_loop, waits};
+
+/// Measures task-broker, on the loopback interface alone
+#[derive(Debug, Parser)]
+#[command(name = "bench", max_term_width = 110)]
+enum Command {
+    /// Throughput of tasks/get against a no-op JSON-RPC echo behind the same HTTP set-up
+    Get(get::Args),
+    /// Throughput of create + complete + get against a log with group commit behind the same HTTP set-up
+    Lifecycle(lifecycle::Args),
+    /// Latency at fixed rates, counted from the time at which a request is due
+    OpenLoop(open_loop::Args),
+    /// How soon a waiter hears of a completion, and of an expiry
+    Waits(waits::Args),
+    /// A million tasks: time to start, memory, and the sweep of half of them, against the limits
+    Million(million::Args),
+    /// The server that the broker is compared with; started by the other subcommands
+    BaselineServer(baseline::Args),
+}
+
+impl Command {
+    /// True if what has limits has kept them.
+    async fn run(self) -> Result<bool> {
+        match self {
+            Self::Get(args) => get::run(args).await?,
+            Self::Lifecycle(args) => lifecycle::run(args).await?,
+            Self::OpenLoop(args) => open_loop::run(args).await?,
+            Self::Waits(args) => waits::run(args).await?,
+            Self::Million(args) => return million::run(args).await,
+            Self::BaselineServer(args) => baseline::run(args).await?,
+        }
+        Ok(true)
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Command::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // Standard error may be closed; the exit code still tells.
+            writeln!(std::io::stderr(), "error: {error:#}").ok();
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs until the command is done or somebody ends it. Ending in an orderly way ends the servers too and removes
+/// their data.
+async fn run(command: Command) -> Result<bool> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let serving = matches!(command, Command::BaselineServer(_));
+    tokio::select! {
+        kept = command.run() => kept,
+        _ = terminate.recv() => if serving { Ok(true) } else { bail!("terminated") },
+        _ = interrupt.recv() => bail!("interrupted"),
+    }
+}
