@@ -60,6 +60,10 @@ impl Command {
     }
 }
 
+/// The same as the broker's, or the ratios would compare allocators.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     match run(Command::parse()).await {

@@ -70,10 +70,9 @@ impl Replay {
     /// What the names in the outcomes take, in bytes. They are the only part of this that a caller can make large.
     pub(crate) fn key_bytes(&self) -> u64 {
         let names = |outcome: &Outcome| match &outcome.detail {
-            Detail::Inputs { accepted, outstanding } => accepted
-                .iter()
-                .chain(outstanding)
-                .fold(0u64, |sum, key| sum.saturating_add(count(key.len()))),
+            Detail::Inputs { accepted, outstanding } => {
+                accepted.iter().chain(outstanding).fold(0u64, |sum, key| sum.saturating_add(count(key.len())))
+            }
             Detail::None | Detail::Ttl { .. } => 0,
         };
         self.outcomes.iter().fold(0, |sum, remembered| sum.saturating_add(names(&remembered.outcome)))

@@ -180,7 +180,10 @@ pub fn success<R: Serialize + ?Sized>(id: &Id, result: &R) -> Result<Vec<u8>, se
         id: &'a Id,
         result: &'a R,
     }
-    serde_json::to_vec(&Success { jsonrpc: "2.0", id, result })
+    // Most answers fit, so the text is not moved while it grows.
+    let mut answer = Vec::with_capacity(2048);
+    serde_json::to_writer(&mut answer, &Success { jsonrpc: "2.0", id, result })?;
+    Ok(answer)
 }
 
 /// Writes the answer to a call that failed; the id is `null` when none could be read.

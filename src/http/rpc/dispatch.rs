@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 use task_broker_core::{Caller, Right};
-use task_broker_protocol::methods::{Decode, Entry, MethodName, tasks_cancel, tasks_get, tasks_update};
+use task_broker_protocol::methods::{Decode, Entry, MethodName};
 use task_broker_protocol::{Call, ErrorObject, Id, envelope};
 
 use super::context::Context;
@@ -13,6 +13,9 @@ use crate::broker::Refusal;
 use crate::http::App;
 
 /// Serves one call and gives its whole answer, or nothing for a notification.
+///
+/// Each method's future is boxed: the one that holds them all would be as large as the largest of them, and it is
+/// moved several times on its way into the runtime.
 pub(super) async fn serve(
     app: &App,
     caller: &Caller,
@@ -24,43 +27,36 @@ pub(super) async fn serve(
     let id = call.id.as_ref();
     match entry.method {
         MethodName::Info => answer(id, &reads::info(context)),
-        MethodName::Create => answer(id, &worker::create(context, params(call, body)?).await?),
-        MethodName::Get => answer(id, &reads::get(context, Right::Creator, params(call, body)?).await?),
-        MethodName::Wait => answer(id, &reads::wait(context, params(call, body)?).await?),
-        MethodName::List => answer(id, &reads::list(context, params(call, body)?).await?),
-        MethodName::Statuses => answer(id, &reads::statuses(context, params(call, body)?).await?),
-        MethodName::Resume => answer(id, &reads::resume(context, params(call, body)?).await?),
-        MethodName::RequireInput => answer(id, &worker::require_input(context, params(call, body)?).await?),
+        MethodName::Create => boxed(id, worker::create(context, params(call, body)?)).await,
+        MethodName::Get => boxed(id, reads::get(context, Right::Creator, params(call, body)?)).await,
+        MethodName::Wait => boxed(id, reads::wait(context, params(call, body)?)).await,
+        MethodName::List => boxed(id, reads::list(context, params(call, body)?)).await,
+        MethodName::Statuses => boxed(id, reads::statuses(context, params(call, body)?)).await,
+        MethodName::Resume => boxed(id, reads::resume(context, params(call, body)?)).await,
+        MethodName::RequireInput => boxed(id, worker::require_input(context, params(call, body)?)).await,
         MethodName::ApplyInput => {
-            answer(id, &worker::apply_input(context, Right::Creator, params(call, body)?).await?)
+            boxed(id, worker::apply_input(context, Right::Creator, params(call, body)?)).await
         }
-        MethodName::SetStatus => answer(id, &worker::set_status(context, params(call, body)?).await?),
-        MethodName::SetTtl => answer(id, &worker::set_ttl(context, params(call, body)?).await?),
-        MethodName::SetMeta => answer(id, &worker::set_meta(context, params(call, body)?).await?),
-        MethodName::Discard => answer(id, &worker::discard(context, params(call, body)?).await?),
-        MethodName::Complete => answer(id, &worker::complete(context, params(call, body)?).await?),
-        MethodName::Fail => answer(id, &worker::fail(context, params(call, body)?).await?),
-        MethodName::Cancel => answer(id, &worker::cancel(context, params(call, body)?).await?),
-        MethodName::TasksGet => {
-            let snapshot = reads::get(context, Right::Owner, params(call, body)?).await?;
-            answer(id, &tasks_get::DetailedTask::from(snapshot))
-        }
-        MethodName::TasksUpdate => {
-            worker::apply_input(context, Right::Owner, params(call, body)?).await?;
-            answer(id, &tasks_update::Acknowledged::default())
-        }
-        MethodName::TasksCancel => {
-            owner_cancel(context, params(call, body)?).await?;
-            answer(id, &tasks_update::Acknowledged::default())
-        }
+        MethodName::SetStatus => boxed(id, worker::set_status(context, params(call, body)?)).await,
+        MethodName::SetTtl => boxed(id, worker::set_ttl(context, params(call, body)?)).await,
+        MethodName::SetMeta => boxed(id, worker::set_meta(context, params(call, body)?)).await,
+        MethodName::Discard => boxed(id, worker::discard(context, params(call, body)?)).await,
+        MethodName::Complete => boxed(id, worker::complete(context, params(call, body)?)).await,
+        MethodName::Fail => boxed(id, worker::fail(context, params(call, body)?)).await,
+        MethodName::Cancel => boxed(id, worker::cancel(context, params(call, body)?)).await,
+        MethodName::TasksGet => boxed(id, reads::owner_get(context, params(call, body)?)).await,
+        MethodName::TasksUpdate => boxed(id, worker::owner_update(context, params(call, body)?)).await,
+        MethodName::TasksCancel => boxed(id, worker::owner_cancel(context, params(call, body)?)).await,
         // A stream is not an answer; the handler opens it before it comes here.
         MethodName::Watch => Err(ErrorObject::invalid_request("store/watch is a stream, not a call").into()),
     }
 }
 
-async fn owner_cancel(context: Context<'_>, params: tasks_cancel::Params) -> Result<(), Failure> {
-    let command = task_broker_core::Command::Cancel { reason: None };
-    context.execute(Right::Owner, &params.task_id, &params.guard, command).await.map(drop)
+async fn boxed<R: Serialize>(
+    id: Option<&Id>,
+    served: impl Future<Output = Result<R, Failure>> + Send,
+) -> Result<Vec<u8>, Failure> {
+    answer(id, &Box::pin(served).await?)
 }
 
 fn params<P: Decode>(call: &Call<'_>, body: &Bytes) -> Result<P, Failure> {

@@ -47,13 +47,13 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
             Some(entry) if entry.single_only => {
                 // What stays open has limits of its own, and must not take the room of calls that end.
                 drop((permit, collected.room));
-                long_call(&app, &verified, &head.headers, entry, &call, &body).await
+                Box::pin(long_call(&app, &verified, &head.headers, entry, &call, &body)).await
             }
             entry => single(&app, &verified, entry, &call, &body).await,
         },
         Parsed::Single(Err(refusal)) if refusal.notification => accepted(),
         Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
-        Parsed::Batch(calls) => batch(&app, &verified, calls, &body).await,
+        Parsed::Batch(calls) => Box::pin(batch(&app, &verified, calls, &body)).await,
     }
 }
 

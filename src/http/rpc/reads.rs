@@ -7,7 +7,7 @@ use std::time::Duration;
 use task_broker_core::{Limits, Right, TaskId};
 use task_broker_protocol::envelope::MAX_BATCH;
 use task_broker_protocol::json::MAX_NESTING;
-use task_broker_protocol::methods::{TaskOnly, info, list, resume, statuses, wait};
+use task_broker_protocol::methods::{TaskOnly, info, list, resume, statuses, tasks_get, wait};
 use task_broker_protocol::{ErrorObject, shapes};
 
 use super::context::{Context, task};
@@ -62,7 +62,7 @@ pub(super) fn info(context: Context<'_>) -> info::Description {
     }
 }
 
-/// `store/get`, and `tasks/get` in the owner's role.
+/// `store/get`.
 pub(super) async fn get(
     context: Context<'_>,
     right: Right,
@@ -71,6 +71,14 @@ pub(super) async fn get(
     let id = task(&params.task_id)?;
     let snapshot = context.app.broker.get(context.caller, right, id, View::Snapshot).await?;
     Ok(views::snapshot(&snapshot)?)
+}
+
+/// `tasks/get`: the same task as its owner sees it.
+pub(super) async fn owner_get(
+    context: Context<'_>,
+    params: TaskOnly,
+) -> Result<tasks_get::DetailedTask, Failure> {
+    Ok(get(context, Right::Owner, params).await?.into())
 }
 
 pub(super) async fn wait(context: Context<'_>, params: wait::Params) -> Result<wait::Waited, Failure> {

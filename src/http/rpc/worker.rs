@@ -9,6 +9,7 @@ use task_broker_core::{
 };
 use task_broker_protocol::methods::{
     apply_input, cancel, complete, create, discard, fail, require_input, set_meta, set_status, set_ttl,
+    tasks_cancel, tasks_update::Acknowledged,
 };
 use task_broker_protocol::{ErrorObject, Json, shapes};
 
@@ -179,4 +180,23 @@ pub(super) async fn cancel(
     let outcome = outcome(&applied);
     let snapshot = context.app.broker.view_after(applied, context.caller).await?;
     Ok(cancel::Cancelled { outcome, snapshot: views::snapshot(&snapshot)? })
+}
+
+/// The owner's answers: the same command in another role, and only an acknowledgement in return.
+pub(super) async fn owner_update(
+    context: Context<'_>,
+    params: apply_input::Params,
+) -> Result<Acknowledged, Failure> {
+    apply_input(context, Right::Owner, params).await?;
+    Ok(Acknowledged::default())
+}
+
+/// The owner's cancel, acknowledged for a task that has ended too.
+pub(super) async fn owner_cancel(
+    context: Context<'_>,
+    params: tasks_cancel::Params,
+) -> Result<Acknowledged, Failure> {
+    let command = Command::Cancel { reason: None };
+    context.execute(Right::Owner, &params.task_id, &params.guard, command).await?;
+    Ok(Acknowledged::default())
 }
