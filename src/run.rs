@@ -1,7 +1,7 @@
 //! From settings to a running broker, and to its end.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,10 +133,22 @@ fn announce(address: SocketAddr, mode: AuthMode) {
     if mode == AuthMode::Off {
         tracing::info!("no authentication: everybody who reaches this address may do everything");
     }
+    let token = if mode == AuthMode::Required { " -H 'authorization: Bearer TOKEN'" } else { "" };
     tracing::info!(
-        "try: curl -s http://{address}/rpc -H 'content-type: application/json' -d \
-         '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"store/info\"}}'"
+        "try: curl -s http://{}/rpc -H 'content-type: application/json'{token} -d \
+         '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"store/info\"}}'",
+        reachable(address)
     );
+}
+
+/// An address to connect to: one that stands for all of them is none.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Waits for the store to fail.

@@ -307,3 +307,6 @@ impl Broker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

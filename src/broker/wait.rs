@@ -49,22 +49,23 @@ impl Broker {
             NoSeat::Full => Refusal::Busy { retry_after_ms: 1000 },
             NoSeat::SubjectFull => Refusal::TooMany,
         })?;
-        let started = Instant::now();
-        let deadline = started.checked_add(wait.timeout).unwrap_or(started);
+        // None: later than any clock can show.
+        let deadline = Instant::now().checked_add(wait.timeout);
         let registration = self.hub.on_task(wait.id);
         loop {
             // Enabled before the read: what happens from here on rings.
             let mut bell = std::pin::pin!(registration.bell().notified());
             bell.as_mut().enable();
-            let time_is_up = Instant::now() >= deadline || self.draining.is_cancelled();
+            let now = Instant::now();
+            let time_is_up = deadline.is_some_and(|deadline| now >= deadline) || self.draining.is_cancelled();
             let (snapshot, over) = self.look(caller, right, &wait, time_is_up).await?;
             if over || time_is_up {
                 return Ok(Waited { snapshot, timed_out: !over });
             }
             let left = Duration::from_millis(snapshot.task.remaining_ms(snapshot.now));
-            let now = Instant::now();
             // Its expiry is part of what is waited for; a changed TTL rings and is looked at again.
-            let next = now.checked_add(left.min(RECHECK)).unwrap_or(deadline).min(deadline);
+            let next = Instant::now() + left.min(RECHECK);
+            let next = deadline.map_or(next, |deadline| next.min(deadline));
             tokio::select! {
                 () = &mut bell => {}
                 () = sleep_until(next) => {}

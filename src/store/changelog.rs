@@ -151,8 +151,6 @@ impl ChangeLog {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use task_broker_core::{EventKind, Status};
 
     use super::*;
@@ -170,7 +168,7 @@ mod tests {
     }
 
     fn subject(name: &str) -> Subject {
-        Some(Arc::from(name))
+        task_broker_core::Caller::named(name).subject
     }
 
     fn id(n: u8) -> TaskId {

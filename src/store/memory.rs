@@ -14,8 +14,8 @@ use tokio::sync::broadcast;
 
 use super::changelog::ChangeLog;
 use super::{
-    Applied, Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Listed, Page, Payloads,
-    Reading, Select, Situation, Store, StoreError, Swept, Update, Updated,
+    Applied, Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading,
+    Select, Situation, Store, StoreError, Swept, Update, Updated,
 };
 use crate::clock::Clock;
 
@@ -180,16 +180,12 @@ impl Store for MemoryStore {
     async fn list(&self, query: &ListQuery) -> Result<Page, StoreError> {
         self.with_state(|state| {
             let now = self.clock.now();
-            let belongs = |task: &Task| match &query.whose {
-                Listed::CreatedBy(subject) => task.creator == *subject,
-                Listed::OwnedBy(subject) => task.owner == *subject,
-            };
             let behind = |task: &Task| query.after.is_none_or(|after| ListPlace::of(task) < after);
             let mut tasks: Vec<_> = state
                 .tasks
                 .values()
                 .map(|kept| Arc::clone(&kept.task))
-                .filter(|task| belongs(task) && behind(task) && query.wants(task) && !task.is_expired(now))
+                .filter(|task| behind(task) && query.wants(task) && !task.is_expired(now))
                 .collect();
             tasks.sort_by_key(|task| std::cmp::Reverse(ListPlace::of(task)));
             let more = tasks.len() > query.limit;

@@ -176,10 +176,15 @@ pub struct ListQuery {
 }
 
 impl ListQuery {
-    /// Whether a task that belongs to the listed subject passes the filters.
+    /// Whether a task is one of those that are asked for; where the page begins is another question.
     #[must_use]
     pub fn wants(&self, task: &Task) -> bool {
-        self.owner.as_ref().is_none_or(|owner| *owner == task.owner)
+        let listed = match &self.whose {
+            Listed::CreatedBy(subject) => task.creator == *subject,
+            Listed::OwnedBy(subject) => task.owner == *subject,
+        };
+        listed
+            && self.owner.as_ref().is_none_or(|owner| *owner == task.owner)
             && (self.statuses.is_empty() || self.statuses.contains(&task.status()))
     }
 }

@@ -64,6 +64,36 @@ impl Link {
         Some(body.chars().take(400).collect())
     }
 
+    /// Turns this connection into a `store/watch`, and gives the params of one notification after the other to `see`
+    /// until the connection ends.
+    pub(crate) fn watch(mut self, mut see: impl FnMut(Value)) {
+        self.head.push_str("accept: text/event-stream\r\n");
+        let started = self.send("store/watch", "{}").is_some();
+        let mut in_head = started;
+        while in_head {
+            let Some(line) = self.line() else { return };
+            in_head = !line.is_empty();
+        }
+        let mut text = Vec::new();
+        while let Some(size) = self.line().filter(|_| started) {
+            // A chunk of the body, and the line end behind it.
+            let size = usize::from_str_radix(&size, 16).unwrap_or_else(|_| panic!("not a chunk: {size}"));
+            let mut chunk = vec![0; size + 2];
+            if or_gone(self.stream.read_exact(&mut chunk)).is_none() {
+                return;
+            }
+            text.extend_from_slice(&chunk[..size]);
+            while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
+                let message: Vec<u8> = text.drain(..end + 2).collect();
+                let message = String::from_utf8(message).unwrap();
+                if let Some(data) = message.lines().find_map(|line| line.strip_prefix("data:")) {
+                    let notification: Value = serde_json::from_str(data).unwrap();
+                    see(notification["params"].clone());
+                }
+            }
+        }
+    }
+
     fn answer(&mut self, sent: String) -> Option<Answer> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());

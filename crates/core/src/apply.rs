@@ -81,8 +81,8 @@ impl<'a> Draft<'a> {
 
     /// Keeps a payload under the revision that this transition makes.
     fn keep(&mut self, payload: &Payload) -> PayloadRef {
-        let ordinal = u16::try_from(self.payloads.len()).unwrap_or(u16::MAX);
-        let reference = payload.reference(self.before.revision.saturating_add(1), ordinal);
+        let place = u16::try_from(self.payloads.len()).unwrap_or(u16::MAX);
+        let reference = payload.reference(self.before.revision.saturating_add(1), place);
         self.payloads.push((reference, payload.bytes().clone()));
         reference
     }

@@ -53,8 +53,14 @@ impl Limits {
         at_most("maxPayloadBytes", payload.len(), self.max_payload_bytes)
     }
 
+    /// The largest `meta` in force, in bytes: it is a payload too.
+    #[must_use]
+    pub fn max_meta_bytes(&self) -> u64 {
+        Self::MAX_META_BYTES.min(self.max_payload_bytes)
+    }
+
     pub(crate) fn check_meta(&self, meta: &Payload) -> Result<(), Rejection> {
-        at_most("maxMetaBytes", meta.len(), Self::MAX_META_BYTES.min(self.max_payload_bytes))
+        at_most("maxMetaBytes", meta.len(), self.max_meta_bytes())
     }
 
     /// Checks all of a command that does not depend on the task it is meant for.

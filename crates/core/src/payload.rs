@@ -1,6 +1,7 @@
 //! Payloads: the JSON texts of arguments, results, errors, meta, questions and answers.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
@@ -42,15 +43,11 @@ impl Payload {
     }
 
     /// The reference under which a task keeps this payload. `revision` is the one of the transition that writes
-    /// it, `ordinal` its place among the payloads of that transition: so no two payloads of a task share one.
+    /// it, `place` its place among the payloads of that transition, from 0: so no two payloads of a task share one.
     #[must_use]
-    pub fn reference(&self, revision: u64, ordinal: u16) -> PayloadRef {
-        PayloadRef {
-            revision,
-            checksum: self.checksum,
-            len: u32::try_from(self.bytes.len()).unwrap_or(u32::MAX),
-            ordinal,
-        }
+    pub fn reference(&self, revision: u64, place: u16) -> PayloadRef {
+        let len = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        PayloadRef::new(revision, place, len, self.checksum)
     }
 }
 
@@ -72,11 +69,24 @@ pub struct PayloadRef {
     pub checksum: u64,
     /// Length in bytes.
     pub len: u32,
-    /// Its place among the payloads of that transition.
-    pub ordinal: u16,
+    /// Its place among the payloads of that transition, counted from 1: an optional reference then takes no more
+    /// room than one that is there, and a store keeps one for each of a million tasks.
+    ordinal: NonZeroU16,
 }
 
 impl PayloadRef {
+    /// A reference from its parts, as a store keeps them; `place` counts from 0.
+    #[must_use]
+    pub const fn new(revision: u64, place: u16, len: u32, checksum: u64) -> Self {
+        Self { revision, checksum, len, ordinal: NonZeroU16::MIN.saturating_add(place) }
+    }
+
+    /// Its place among the payloads of the transition that wrote it, from 0.
+    #[must_use]
+    pub const fn place(&self) -> u16 {
+        self.ordinal.get().saturating_sub(1)
+    }
+
     /// Whether `bytes` are the ones that were stored under this reference.
     #[must_use]
     pub fn matches(&self, bytes: &[u8]) -> bool {

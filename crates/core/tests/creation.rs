@@ -72,7 +72,7 @@ fn arguments_and_meta_are_written_under_references_of_their_own() {
     assert_eq!((payloads.as_slice(), dropped), (&expected[..], vec![]));
     assert!(task.arguments.matches(arguments.bytes()) && kept_meta.matches(meta.bytes()));
     assert_eq!((task.arguments.revision, kept_meta.revision), (1, 1));
-    assert_ne!(task.arguments.ordinal, kept_meta.ordinal);
+    assert_ne!(task.arguments.place(), kept_meta.place());
     assert_eq!(event, Some(Event::of(EventKind::Create, &task)));
 }
 

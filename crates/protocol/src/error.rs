@@ -191,7 +191,7 @@ impl ErrorObject {
     #[must_use]
     pub fn body_too_large(maximum: u64) -> Self {
         let mut error = Self::new(Kind::BodyTooLarge, format!("The body is larger than {maximum} bytes"));
-        error.data.limit = Some("body".to_owned());
+        error.data.limit = Some("maxBodyBytes".to_owned());
         error.data.maximum = Some(maximum);
         error
     }

@@ -50,7 +50,7 @@ fn every_error_says_its_kind_and_only_what_belongs_to_it() {
         (
             ErrorObject::body_too_large(8),
             1413,
-            json!({"kind": "body_too_large", "limit": "body", "maximum": 8}),
+            json!({"kind": "body_too_large", "limit": "maxBodyBytes", "maximum": 8}),
         ),
     ];
     for (error, code, data) in cases {

@@ -26,7 +26,9 @@ impl Context<'_> {
     }
 
     fn digest(&self) -> Result<Digest, Failure> {
-        let members = self.members.iter().map(|(name, value)| (name, value.get().as_bytes()));
+        // `_meta` is about the request, not about what it asks for: a retry has its own trace id.
+        let says = self.members.iter().filter(|(name, _)| *name != "_meta");
+        let members = says.map(|(name, value)| (name, value.get().as_bytes()));
         // Payloads are refused above 100 levels before this; only a member that nobody reads can be deeper.
         digest::call(self.method, members)
             .map_err(|_too_deep| ErrorObject::invalid_params("params", "is nested too deep").into())

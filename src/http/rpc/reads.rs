@@ -47,7 +47,7 @@ pub(super) fn info(context: Context<'_>) -> info::Description {
             default_poll_interval_ms: u64::from(limits.default_poll_interval_ms),
             max_wait_ms: MAX_WAIT_MS,
             max_tool_name_bytes: number(Limits::MAX_TOOL_NAME_BYTES),
-            max_meta_bytes: Limits::MAX_META_BYTES,
+            max_meta_bytes: limits.max_meta_bytes(),
             max_outstanding_inputs: number(Limits::MAX_OUTSTANDING),
             max_spent_inputs: number(Limits::MAX_SPENT),
             max_waits: number(settings.waits.total),

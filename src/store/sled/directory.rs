@@ -88,7 +88,11 @@ impl Directory {
         let lock = take_lock(root)?;
         let current = root.join(CURRENT);
         let (generation, fresh) = match fs::read_to_string(&current) {
-            Ok(name) => (generation_named(root, &name)?, false),
+            Ok(name) => {
+                let generation = generation_named(root, &name)?;
+                remove_mark(&generation)?;
+                (generation, false)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if existing_only {
                     return Err(DirectoryError::Missing(root.to_owned()));
@@ -120,9 +124,7 @@ impl Directory {
             .map_err(io(&beside, "cannot write"))?;
         fs::rename(&beside, &current).map_err(io(&current, "cannot rename"))?;
         sync_directory(&self.root)?;
-        let mark = self.generation.join(INCOMPLETE);
-        fs::remove_file(&mark).map_err(io(&mark, "cannot remove"))?;
-        sync_directory(&self.generation)?;
+        remove_mark(&self.generation)?;
         self.fresh = false;
         Ok(())
     }
@@ -192,6 +194,17 @@ fn make_first_generation(root: &Path) -> Result<PathBuf, DirectoryError> {
     sync_directory(&generation)?;
     sync_directory(root)?;
     Ok(generation)
+}
+
+/// A generation that CURRENT names is complete. A mark that is left in it by an unlucky stop would say, should CURRENT
+/// ever be lost, that its data may be thrown away.
+fn remove_mark(generation: &Path) -> Result<(), DirectoryError> {
+    let mark = generation.join(INCOMPLETE);
+    match fs::remove_file(&mark) {
+        Ok(()) => sync_directory(generation),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io(&mark, "cannot remove")(error)),
+    }
 }
 
 /// Whether a first start was interrupted here: then nothing in it was ever acknowledged.

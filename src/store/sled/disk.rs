@@ -210,11 +210,14 @@ impl Disk {
         })
     }
 
-    /// Marks a clean stop: nothing on disk is without a head. Everything handed over is durable when it returns.
-    pub(super) fn close(&mut self) -> Result<(), CommitError> {
+    /// Ends. Everything handed over is durable when it returns. If no orphans were left to be found, the stop is
+    /// marked as clean: nothing on disk is without a head then.
+    pub(super) fn close(&mut self, no_orphans: bool) -> Result<(), CommitError> {
         let closing = catch_unwind(AssertUnwindSafe(|| {
             self.collect_garbage()?;
-            self.insert(keys::CLEAN, &[])?;
+            if no_orphans {
+                self.insert(keys::CLEAN, &[])?;
+            }
             self.sync()
         }));
         closing.unwrap_or(Err(CommitError::Panicked))
@@ -283,17 +286,24 @@ pub(super) fn read_head(
 /// Reads a payload. `Ok(None)` when a piece of it is not there, which is damage only if its task still names it.
 pub(super) fn read_payload(db: &Db, id: TaskId, reference: &PayloadRef) -> Result<Option<Bytes>, StoreError> {
     let damaged = |why: &dyn std::fmt::Display| StoreError::Damaged {
-        place: format!("payload {}/{} of task {id}: {why}", reference.revision, reference.ordinal),
+        place: format!("payload {}/{} of task {id}: {why}", reference.revision, reference.place()),
     };
     let length = usize::try_from(reference.len).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::with_capacity(length);
+    let mut values = Vec::new();
     for (key, _) in keys::payload(id, reference) {
         // A read of damaged data can panic inside sled; the request must get an answer all the same.
         let value = catch_unwind(AssertUnwindSafe(|| db.get(&key)))
             .map_err(|_panic| damaged(&"sled panicked"))?
             .map_err(|error| damaged(&error))?;
         let Some(value) = value else { return Ok(None) };
-        bytes.extend_from_slice(seal::open(&key, &value).map_err(|broken| damaged(&broken))?);
+        bytes.extend_from_slice(seal::peek(&value));
+        values.push((key, value));
     }
-    if reference.matches(&bytes) { Ok(Some(bytes.freeze())) } else { Err(damaged(&"other bytes")) }
+    // The head's checksum of the whole proves all pieces at once; theirs only tell which one is wrong.
+    if reference.matches(&bytes) {
+        return Ok(Some(bytes.freeze()));
+    }
+    let wrong = values.iter().find_map(|(key, value)| seal::open(key, value).err());
+    Err(wrong.map_or_else(|| damaged(&"other bytes"), |broken| damaged(&broken)))
 }

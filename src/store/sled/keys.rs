@@ -3,8 +3,8 @@
 //! | prefix | key behind it | value |
 //! |---|---|---|
 //! | `h` | id | the head of a task: the commit point |
-//! | `p` | id, revision, ordinal | a payload of at most [`SMALL_BYTES`] |
-//! | `c` | id, revision, ordinal, index | a chunk of a larger payload |
+//! | `p` | id, revision, place | a payload of at most [`SMALL_BYTES`] |
+//! | `c` | id, revision, place, index | a chunk of a larger payload |
 //! | `x` | id, digest of the head, index | a chunk of a head that is too large for one value |
 //! | `m` | name | facts about the store |
 //!
@@ -55,7 +55,7 @@ pub(super) fn payload(
     let mut stem = vec![if small { SMALL } else { CHUNK }];
     stem.extend_from_slice(id.as_bytes());
     stem.extend_from_slice(&reference.revision.to_be_bytes());
-    stem.extend_from_slice(&reference.ordinal.to_be_bytes());
+    stem.extend_from_slice(&reference.place().to_be_bytes());
     pieces(stem, length, !small)
 }
 

@@ -22,11 +22,10 @@ use std::sync::Arc;
 
 use ::sled::Db;
 use async_trait::async_trait;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
 use tokio::sync::{broadcast, oneshot};
 
-use self::directory::Directory;
 use self::disk::read_payload;
 use self::extending::Extending;
 use self::queue::{Job, Queue};
@@ -48,11 +47,10 @@ const LIST_STEP: usize = 1024;
 #[derive(Debug)]
 pub struct SledStore {
     queue: Queue,
-    db: Db,
+    /// For payloads; taken away when the store is closed, because sled holds its files while a handle lives.
+    db: RwLock<Option<Db>>,
     shared: Arc<Shared>,
     store_id: String,
-    /// Released after the writer has ended.
-    directory: Mutex<Option<Directory>>,
 }
 
 impl SledStore {
@@ -95,25 +93,21 @@ impl SledStore {
             names: opened.names,
             shared: Arc::clone(&shared),
             orphans_from,
+            _directory: opened.directory,
         };
         std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(jobs))
             .map_err(io)?;
-        Ok(Self {
-            queue,
-            db: opened.db,
-            shared,
-            store_id: opened.store_id,
-            directory: Mutex::new(Some(opened.directory)),
-        })
+        Ok(Self { queue, db: RwLock::new(Some(opened.db)), shared, store_id: opened.store_id })
     }
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
     fn payloads(&self, id: TaskId, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
-        let read = |reference: &PayloadRef| {
-            Ok(read_payload(&self.db, id, reference)?.map(|bytes| (*reference, bytes)))
-        };
+        let db = self.db.read();
+        let db = db.as_ref().ok_or(StoreError::Broken)?;
+        let read =
+            |reference: &PayloadRef| Ok(read_payload(db, id, reference)?.map(|bytes| (*reference, bytes)));
         wanted
             .iter()
             .map(|reference| read(reference).transpose())
@@ -249,12 +243,18 @@ impl Store for SledStore {
     }
 
     async fn close(&self) {
-        let (done, closed) = oneshot::channel();
-        if self.queue.put(Job::Close(done), 0).await.is_ok() {
-            // An error means that the writer has ended already, which is what is wanted.
-            drop(closed.await);
+        // The writer's handle is the last one then: when it ends, the files are closed and the directory is free.
+        drop(self.db.write().take());
+        loop {
+            let (done, closed) = oneshot::channel();
+            match self.queue.put(Job::Close(done), 0).await {
+                // An error means that the writer has ended already, which is what is wanted.
+                Ok(()) => break drop(closed.await),
+                // The queue is full: what is in it comes first.
+                Err(StoreError::Unavailable { .. }) => {}
+                Err(_) => break,
+            }
         }
-        drop(self.directory.lock().take());
     }
 }
 

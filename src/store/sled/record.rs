@@ -39,7 +39,7 @@ struct Head<'a> {
     history: Vec<StoredHistory>,
 }
 
-/// revision, checksum, length, ordinal
+/// revision, checksum, length, place
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct StoredRef(u64, u64, u32, u16);
 
@@ -178,13 +178,13 @@ impl Head<'_> {
 
 impl From<&PayloadRef> for StoredRef {
     fn from(reference: &PayloadRef) -> Self {
-        Self(reference.revision, reference.checksum, reference.len, reference.ordinal)
+        Self(reference.revision, reference.checksum, reference.len, reference.place())
     }
 }
 
 impl From<StoredRef> for PayloadRef {
-    fn from(StoredRef(revision, checksum, len, ordinal): StoredRef) -> Self {
-        Self { revision, checksum, len, ordinal }
+    fn from(StoredRef(revision, checksum, len, place): StoredRef) -> Self {
+        Self::new(revision, place, len, checksum)
     }
 }
 

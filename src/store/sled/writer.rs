@@ -14,6 +14,7 @@ use task_broker_core::{Effect, Event, PayloadRef, Rejection, Subject, Task, Task
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use super::directory::Directory;
 use super::disk::{AfterImage, CommitError, Disk};
 use super::extending::Extending;
 use super::index::Index;
@@ -69,6 +70,8 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     /// Where the search for orphans goes on; nothing when it is done.
     pub(super) orphans_from: Option<Vec<u8>>,
+    /// Dropped last: whoever takes the directory next finds the files closed.
+    pub(super) _directory: Directory,
 }
 
 /// The newest state of one task of the group, ahead of what is durable.
@@ -116,7 +119,8 @@ impl Writer {
                 }
             }
         };
-        let state = match self.disk.close() {
+        // A search that was not finished is made again at the next start.
+        let state = match self.disk.close(self.orphans_from.is_none()) {
             Ok(()) => Pulse::CLOSED,
             Err(error) => {
                 tracing::error!(%error, "the store failed to close");
@@ -124,6 +128,9 @@ impl Writer {
             }
         };
         self.shared.pulse.0.store(state, Ordering::Release);
+        // From here on no job is taken, so that a later call cannot take the end for an unknown outcome.
+        drop(jobs);
+        drop(self);
         if let Some(done) = closing {
             // Nobody waits for the close any more: then nobody needs to know.
             done.send(()).unwrap_or_default();
@@ -385,8 +392,7 @@ impl Drop for OnExit<'_> {
     fn drop(&mut self) {
         self.0.extending.finish();
         let state = &self.0.pulse.0;
-        let left =
-            state.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
+        let left = state.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
         if left.is_ok() {
             tracing::error!("the store's writer ended without being told to");
         }
