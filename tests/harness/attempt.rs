@@ -246,7 +246,8 @@ impl Refused {
         let names_it = last.contains(&directory.display().to_string());
         assert!(
             last.starts_with("task-broker: ") && names_it,
-            "no message that names {directory:?}: {self:?}"
+            "no message that names {}: {self:?}",
+            directory.display()
         );
         let messages = self.said.iter().filter(|line| line.starts_with("task-broker: ")).count();
         assert_eq!(messages, 1, "{self:?}");

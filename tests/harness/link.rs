@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::answer::Answer;
 
-/// How long a broker that lives may stay silent; above the longest wait that any test asks for.
-const READ_DEADLINE: Duration = Duration::from_secs(25);
+/// How long a broker that lives may stay silent. No wait that is sent over a link lasts longer.
+const READ_DEADLINE: Duration = Duration::from_secs(12);
 
 /// One connection.
 pub(crate) struct Link {

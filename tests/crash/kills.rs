@@ -1,0 +1,70 @@
+//! `kill -9` under load: 30 times with at least 1,000 acknowledged commands each, and more than 32 in flight (D01).
+//!
+//! The rounds are spread over tests so that none takes long; the tests differ in what they send.
+
+use crate::harness::{BrokerOptions, Store};
+use crate::load::{Ending, IN_FLIGHT, Rounds};
+use crate::seed;
+use crate::worker::Habits;
+
+/// How many acknowledged commands each round has at least.
+const LEAST: usize = 1000;
+
+/// How many counted kills a test makes. All tests together make 30.
+const KILLS: usize = 3;
+
+fn kill_again_and_again(habits: Habits) {
+    let seed = seed();
+    let mut all = Rounds::new(BrokerOptions::new(Store::Sled).start(), seed, habits);
+    // A kill that hits while answers are just being taken in finds fewer commands in flight. It is checked like any
+    // other, and does not count.
+    let mut counted = 0;
+    for _ in 0..KILLS + 3 {
+        counted += usize::from(all.round(LEAST, Ending::Kill9) >= IN_FLIGHT);
+        if counted == KILLS {
+            break;
+        }
+    }
+    all.check_everything();
+    assert_eq!(counted, KILLS, "too few kills with {IN_FLIGHT} commands in flight");
+}
+
+macro_rules! loads {
+    ($($name:ident: $habits:expr;)+) => {
+        $(#[test]
+        fn $name() {
+            kill_again_and_again($habits);
+        })+
+
+        #[test]
+        fn thirty_kills_are_made_in_all() {
+            assert!([$(stringify!($name)),+].len() * KILLS >= 30);
+        }
+    };
+}
+
+// `largest` is in bytes, `keyed` in percent.
+loads! {
+    the_smallest_commands_survive_three_kills: Habits { largest: 100, keyed: 0 };
+    small_commands_some_with_keys_survive_three_kills: Habits { largest: 300, keyed: 20 };
+    small_commands_all_with_keys_survive_three_kills_and_are_retried: Habits { largest: 300, keyed: 100 };
+    payloads_around_4096_bytes_survive_three_kills: Habits { largest: 5000, keyed: 20 };
+    payloads_around_4096_bytes_all_with_keys_survive_three_kills: Habits { largest: 5000, keyed: 100 };
+    payloads_of_up_to_20_kib_survive_three_kills: Habits { largest: 20 * 1024, keyed: 10 };
+    payloads_around_a_chunk_survive_three_kills: Habits { largest: 40 * 1024, keyed: 50 };
+    payloads_of_up_to_100_kib_survive_three_kills: Habits { largest: 100 * 1024, keyed: 20 };
+    payloads_of_up_to_100_kib_all_with_keys_survive_three_kills: Habits { largest: 100 * 1024, keyed: 100 };
+    payloads_of_many_chunks_survive_three_kills: Habits { largest: 300 * 1024, keyed: 10 };
+}
+
+#[test]
+fn commands_survive_a_sigterm_under_load_and_the_kill_after_it() {
+    let seed = seed();
+    let habits = Habits { largest: 20_000, keyed: 30 };
+    let mut all = Rounds::new(BrokerOptions::new(Store::Sled).start(), seed, habits);
+    for _ in 0..2 {
+        all.round(LEAST, Ending::Sigterm);
+        all.round(LEAST / 4, Ending::Kill9);
+    }
+    all.check_everything();
+}
