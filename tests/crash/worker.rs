@@ -221,8 +221,8 @@ impl Worker {
 
     /// A JSON object that is like no other, of 100 to about `largest` bytes; small ones are more frequent.
     fn payload(&mut self, largest: usize) -> Text {
-        let doublings = self.rng.u32(0..=(largest / 100).ilog2());
-        let length = self.rng.usize(100..=200) << doublings;
+        let doublings = self.rng.u32(0..=(largest / 100).max(1).ilog2());
+        let length = (self.rng.usize(100..=200) << doublings).min(largest.max(100));
         let noise = noise();
         let from = self.rng.usize(..noise.len() - length);
         let fill = &noise[from..from + length.saturating_sub(40)];

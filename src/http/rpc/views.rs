@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn times_are_rfc_3339_in_utc_with_three_decimals() {
         assert_eq!(time(Timestamp::from_millis(0)), "1970-01-01T00:00:00.000Z");
-        assert_eq!(time(Timestamp::from_millis(1_796_000_000_120)), "2026-11-29T23:06:40.120Z");
+        assert_eq!(time(Timestamp::from_millis(1_796_000_000_120)), "2026-11-30T00:53:20.120Z");
         assert!(time(Timestamp::from_millis(u64::MAX)).starts_with("9999-12-"), "no panic, no wrap");
     }
 

@@ -85,24 +85,15 @@ impl Directory {
                 .map_err(io(root, "cannot create the data directory"))?;
             sync_parent(root)?;
         }
+        // First without a trace: in a directory that is refused not even a lock file may appear.
+        look(root, existing_only)?;
         let lock = take_lock(root)?;
-        let current = root.join(CURRENT);
-        let (generation, fresh) = match fs::read_to_string(&current) {
-            Ok(name) => {
-                let generation = generation_named(root, &name)?;
+        let (generation, fresh) = match look(root, existing_only)? {
+            Some(generation) => {
                 remove_mark(&generation)?;
                 (generation, false)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if existing_only {
-                    return Err(DirectoryError::Missing(root.to_owned()));
-                }
-                (make_first_generation(root)?, true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(DirectoryError::NotAStore(root.to_owned()));
-            }
-            Err(error) => return Err(io(&current, "cannot read")(error)),
+            None => (make_first_generation(root)?, true),
         };
         Ok(Self { root: root.to_owned(), _lock: lock, generation, fresh })
     }
@@ -174,7 +165,24 @@ fn generation_named(root: &Path, name: &str) -> Result<PathBuf, DirectoryError> 
     Ok(generation)
 }
 
-fn make_first_generation(root: &Path) -> Result<PathBuf, DirectoryError> {
+/// The current generation, or nothing where a store may be made. Changes nothing.
+fn look(root: &Path, existing_only: bool) -> Result<Option<PathBuf>, DirectoryError> {
+    let current = root.join(CURRENT);
+    match fs::read_to_string(&current) {
+        Ok(name) => generation_named(root, &name).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && existing_only => {
+            Err(DirectoryError::Missing(root.to_owned()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => refuse_foreign(root).map(|()| None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(DirectoryError::NotAStore(root.to_owned()))
+        }
+        Err(error) => Err(io(&current, "cannot read")(error)),
+    }
+}
+
+/// Refuses a directory that holds anything but what an interrupted first start leaves.
+fn refuse_foreign(root: &Path) -> Result<(), DirectoryError> {
     let generation = root.join(FIRST);
     for entry in fs::read_dir(root).map_err(io(root, "cannot read"))? {
         let entry = entry.map_err(io(root, "cannot read"))?;
@@ -185,6 +193,11 @@ fn make_first_generation(root: &Path) -> Result<PathBuf, DirectoryError> {
             return Err(DirectoryError::NotAStore(root.to_owned()));
         }
     }
+    Ok(())
+}
+
+fn make_first_generation(root: &Path) -> Result<PathBuf, DirectoryError> {
+    let generation = root.join(FIRST);
     if generation.exists() {
         fs::remove_dir_all(&generation).map_err(io(&generation, "cannot remove"))?;
     }
