@@ -314,6 +314,13 @@ impl Serve {
             (self.cache_bytes >= 1 << 20, "--cache-bytes", "must be at least 1048576"),
             (self.drain_secs <= 3600, "--drain-secs", "must be at most 3600"),
         ];
+        let origins = self.allow_origin.iter().all(|origin| is_origin(origin));
+        let rules = rules.into_iter().chain([(
+            origins,
+            "--allow-origin",
+            "must be an origin as browsers send it: http or https, a host in lower case, a port if it is not the \
+             usual one, and nothing behind it",
+        )]);
         for (holds, flag, rule) in rules {
             if !holds {
                 return Err(ConfigError::OutOfBounds { flag, rule });
@@ -349,6 +356,13 @@ impl Serve {
             allow_origin: self.allow_origin.clone(),
         }
     }
+}
+
+/// Whether a browser could send this as the origin of a page. "*" and "null" would let in every page there is.
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._:[]".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
 }
 
 #[cfg(test)]
@@ -390,11 +404,23 @@ mod tests {
             (&["--max-body-bytes", "2048", "--max-payload-bytes", "4096"], "--max-body-bytes"),
             (&["--max-requests", "0"], "--max-requests"),
             (&["--listen", "0.0.0.0:0"], "--allow-anonymous-network"),
+            (&["--allow-origin", "*"], "--allow-origin"),
+            (&["--allow-origin", "https://a.example,null"], "--allow-origin"),
+            (&["--allow-origin", "https://a.example/"], "--allow-origin"),
+            (&["--allow-origin", "HTTPS://A.EXAMPLE"], "--allow-origin"),
+            (&["--allow-origin", ""], "--allow-origin"),
             (&["--auth", "required"], "--jwt-secret-file"),
             (&["--jwt-secret-file", "/nonexistent/secret"], "--jwt-secret-file"),
         ] {
             let error = error(flags);
             assert!(error.contains(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn origins_of_pages_are_taken_as_browsers_send_them() {
+        for origin in ["https://a.example", "http://localhost:8080", "http://[::1]:3000"] {
+            assert!(serve(&["--allow-origin", origin]).settings().is_ok(), "{origin}");
         }
     }
 

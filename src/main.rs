@@ -1,5 +1,6 @@
 //! The command line: parse, bind, signals, call the library.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -32,20 +33,20 @@ fn main() -> ExitCode {
     }
 }
 
-#[allow(clippy::print_stderr, reason = "the last word of a command line program, before or without logging")]
+/// The last word of a command line program; there is nobody to tell when it cannot be written.
 fn complain(error: &(dyn std::error::Error + Send + Sync)) {
-    eprintln!("task-broker: {error}");
+    drop(writeln!(std::io::stderr(), "task-broker: {error}"));
 }
 
 fn serve(serve: &Serve) -> Result<(), AnyError> {
-    telemetry::start(serve.log_format);
-    let settings = serve.settings()?;
-    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        // Before anything that takes time: as PID 1 a process without handlers ignores these signals.
+        // Before anything else: as PID 1 a process without handlers ignores these signals.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        telemetry::start(serve.log_format);
+        let settings = serve.settings()?;
+        raise_file_limit();
         let stop = async move {
             tokio::select! {
                 _ = terminate.recv() => {}

@@ -39,7 +39,7 @@ pub enum RunError {
         error: std::io::Error,
     },
     /// The store failed while the broker was running.
-    #[error("the store failed: {0}; nothing that was acknowledged is lost. Start again")]
+    #[error("the store failed: {0}. The log says more; start again when the cause is gone")]
     StoreFailed(&'static str),
 }
 

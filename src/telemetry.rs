@@ -16,7 +16,9 @@ pub fn start(format: LogFormat) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_span_events(FmtSpan::NONE)
-        .with_target(false);
+        .with_target(false)
+        // A line that cannot be written is lost. Complaining about it on the same broken stream would end the process.
+        .log_internal_errors(false);
     let started = match format {
         LogFormat::Text => subscriber.with_ansi(false).try_init(),
         LogFormat::Json => subscriber.json().try_init(),

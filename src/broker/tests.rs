@@ -194,7 +194,7 @@ impl Scene {
 
 /// Lets every task that can go on go on. No time passes.
 async fn settle() {
-    for _ in 0..64 {
+    for _ in 0..32 {
         tokio::task::yield_now().await;
     }
 }

@@ -17,7 +17,8 @@ pub(super) fn origin_allowed(headers: &HeaderMap, allowed: &[String]) -> bool {
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(kind), None) = (types.next(), types.next()) else { return false };
-    let plain = headers.get_all(CONTENT_ENCODING).iter().all(|coding| coding == "identity");
+    let identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    let plain = headers.get_all(CONTENT_ENCODING).iter().all(identity);
     plain && kind.to_str().is_ok_and(is_json_type)
 }
 
@@ -35,13 +36,20 @@ fn is_json_type(kind: &str) -> bool {
 pub(super) fn accepts_event_stream(headers: &HeaderMap) -> bool {
     let names = |value: &HeaderValue| {
         value.to_str().is_ok_and(|value| {
-            value.split(',').filter_map(|range| range.split(';').next()).any(|range| {
-                let range = range.trim();
-                range.eq_ignore_ascii_case("text/event-stream")
+            value.split(',').any(|range| {
+                let mut parts = range.split(';').map(str::trim);
+                let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("text/event-stream"));
+                named && !parts.any(is_unwanted)
             })
         })
     };
     headers.get_all(axum::http::header::ACCEPT).iter().any(names)
+}
+
+/// A weight of zero says "not this one" (RFC 9110, 12.4.2).
+fn is_unwanted(parameter: &str) -> bool {
+    let weight = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
+    weight.and_then(|weight| weight.trim().parse::<f32>().ok()).is_some_and(|weight| weight <= 0.0)
 }
 
 /// The values of the header that says who sends it.
@@ -87,7 +95,9 @@ mod tests {
         for coding in ["gzip", "br", "zstd", "deflate", "x-unknown", "identity, gzip"] {
             assert!(!is_json(&headers(&[json, ("content-encoding", coding)])), "{coding}");
         }
-        assert!(is_json(&headers(&[json, ("content-encoding", "identity")])));
+        for coding in ["identity", "IDENTITY"] {
+            assert!(is_json(&headers(&[json, ("content-encoding", coding)])), "{coding}");
+        }
     }
 
     #[test]
@@ -114,7 +124,9 @@ mod tests {
         {
             assert!(accepts_event_stream(&headers(&[("accept", accept)])), "{accept}");
         }
-        for accept in ["application/json", "*/*", "text/*"] {
+        for accept in
+            ["application/json", "*/*", "text/*", "text/event-stream;q=0", "text/event-stream; q=0.0"]
+        {
             assert!(!accepts_event_stream(&headers(&[("accept", accept)])), "{accept}");
         }
     }

@@ -1,5 +1,6 @@
 //! HTTP: a router that is one table, limits around it, handlers that only map. It knows the broker, never a store.
 
+mod answer;
 mod body;
 mod gate;
 mod probes;
@@ -16,12 +17,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::CorsLayer;
 
+use self::answer::AnswerRoom;
 use self::body::BodyRoom;
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
 use crate::clock::Clock;
 
-/// How much memory the bodies of all requests together may take, in bytes: this, not the number of requests, is
+/// How much memory the bodies of all requests together may take, and all large answers together, in bytes: this, not the number of requests, is
 /// what bounds the process when many large ones come at once.
 const ALL_BODIES_BYTES: usize = 256 << 20;
 
@@ -49,6 +51,7 @@ pub struct App {
     settings: HttpSettings,
     requests: Arc<Semaphore>,
     bodies: BodyRoom,
+    answers: AnswerRoom,
     draining: CancellationToken,
 }
 
@@ -64,7 +67,16 @@ impl App {
     ) -> Self {
         let requests = Arc::new(Semaphore::new(settings.max_requests));
         let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
-        Self { broker, auth, clock, requests, bodies: BodyRoom::new(room), settings, draining }
+        Self {
+            broker,
+            auth,
+            clock,
+            requests,
+            bodies: BodyRoom::new(room),
+            answers: AnswerRoom::new(room),
+            settings,
+            draining,
+        }
     }
 
     /// Waits until no call is being worked on. New ones should be refused by then.

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ use tower::Service;
 
 /// How long an accept loop rests when the system has no file for another socket.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
+
+/// How long a connection on which nothing is being served may take to close at the end.
+const LAST_BYTES: Duration = Duration::from_millis(500);
 
 /// How many requests one HTTP/2 connection may have open.
 const HTTP2_STREAMS: u32 = 256;
@@ -54,7 +57,7 @@ impl Default for ConnectionLimits {
             connections: 48 * 1024,
             head: Duration::from_secs(10),
             idle: Duration::from_secs(75),
-            stall: Duration::from_mins(1),
+            stall: Duration::from_secs(30),
         }
     }
 }
@@ -116,7 +119,8 @@ async fn serve_connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a socket refused TCP_NODELAY");
     }
-    let activity = Arc::new(Activity::default());
+    let activity = Arc::new(Activity::new());
+    let serving = Arc::clone(&activity);
     let io = TokioIo::new(Timed::new(stream, Arc::clone(&activity), limits));
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let open = Activity::begin(&activity, request.version());
@@ -140,7 +144,12 @@ async fn serve_connection(
         ended = connection.as_mut() => ended,
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            if serving.is_serving() {
+                connection.await
+            } else {
+                // Nothing is being served: what may still be on its way out needs a moment, half a head no more.
+                tokio::time::timeout(LAST_BYTES, connection).await.unwrap_or(Ok(()))
+            }
         }
     };
     if let Err(error) = ended {
@@ -149,22 +158,47 @@ async fn serve_connection(
 }
 
 /// What happens on one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Activity {
     /// Requests that are being served, answers not yet sent included.
     open: AtomicUsize,
+    /// How many requests have begun, ever.
+    requests: AtomicUsize,
     /// A request's head has begun and is not complete.
     in_head: AtomicBool,
     /// HTTP/2: bytes between requests are no head.
     multiplexed: AtomicBool,
+    began: Instant,
+    /// When the last request was over, in milliseconds after `began`.
+    last_done: AtomicU64,
 }
 
 impl Activity {
+    fn new() -> Self {
+        Self {
+            open: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            in_head: AtomicBool::new(false),
+            multiplexed: AtomicBool::new(false),
+            began: Instant::now(),
+            last_done: AtomicU64::new(0),
+        }
+    }
+
     fn begin(activity: &Arc<Self>, version: Version) -> OpenRequest {
         activity.open.fetch_add(1, Ordering::AcqRel);
+        activity.requests.fetch_add(1, Ordering::AcqRel);
         activity.in_head.store(false, Ordering::Release);
         activity.multiplexed.store(version == Version::HTTP_2, Ordering::Release);
         OpenRequest(Arc::clone(activity))
+    }
+
+    fn is_serving(&self) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+    }
+
+    fn last_done(&self) -> Instant {
+        self.began + Duration::from_millis(self.last_done.load(Ordering::Acquire))
     }
 }
 
@@ -174,6 +208,8 @@ struct OpenRequest(Arc<Activity>);
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
+        let passed = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_done.store(passed, Ordering::Release);
         self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -209,25 +245,70 @@ struct Timed {
     stream: TcpStream,
     activity: Arc<Activity>,
     limits: ConnectionLimits,
-    /// When the peer is given up; armed only while nothing is being served.
-    deadline: Pin<Box<Sleep>>,
-    armed: Armed,
+    /// When to look at the limits again. It always runs while there is nothing to read: a request may end without
+    /// anybody reading afterwards.
+    look_again: Pin<Box<Sleep>>,
+    /// When the head that is coming in has begun.
+    head_began: Option<Instant>,
+    /// How many requests had begun when that was noted.
+    requests: usize,
     /// When a peer that takes nothing is given up; there only while it does.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Armed {
-    No,
-    Idle,
-    Head,
-}
-
 impl Timed {
     fn new(stream: TcpStream, activity: Arc<Activity>, limits: ConnectionLimits) -> Self {
-        let deadline = Box::pin(sleep_until(Instant::now() + limits.head));
+        let now = Instant::now();
         // A new connection owes its first request as soon as one that has begun to send it.
-        Self { stream, activity, limits, deadline, armed: Armed::Head, stalled: None }
+        Self {
+            stream,
+            activity,
+            limits,
+            look_again: Box::pin(sleep_until(now + limits.head)),
+            head_began: Some(now),
+            requests: 0,
+            stalled: None,
+        }
+    }
+
+    /// When the peer is given up if nothing happens; nothing while a request is being served.
+    fn deadline(&mut self) -> Option<Instant> {
+        let requests = self.activity.requests.load(Ordering::Acquire);
+        if requests != self.requests {
+            self.requests = requests;
+            self.head_began = None;
+        }
+        if self.activity.is_serving() {
+            return None;
+        }
+        if self.activity.in_head.load(Ordering::Acquire) {
+            let began = *self.head_began.get_or_insert_with(Instant::now);
+            return Some(began + self.limits.head);
+        }
+        match self.head_began {
+            // The first head of the connection.
+            Some(began) => Some(began + self.limits.head),
+            None => Some(self.activity.last_done() + self.limits.idle),
+        }
+    }
+
+    /// Whether the peer is to be given up; otherwise this is asked again in time.
+    fn is_given_up(&mut self, cx: &mut Context<'_>) -> bool {
+        loop {
+            let now = Instant::now();
+            let next = match self.deadline() {
+                Some(deadline) if deadline <= now => return true,
+                Some(deadline) => deadline,
+                None => now + self.limits.idle,
+            };
+            // Set only to an earlier time, or after it has run out: most requests need no new timer.
+            if next < self.look_again.deadline() || self.look_again.is_elapsed() {
+                self.look_again.as_mut().reset(next);
+            }
+            if self.look_again.as_mut().poll(cx).is_pending() {
+                return false;
+            }
+        }
     }
 
     /// Watches a write: one that makes no progress for too long fails, or answers that nobody reads would fill the
@@ -241,27 +322,6 @@ impl Timed {
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(stall)));
         stalled.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
-
-    /// Arms the right limit for what the connection is doing now.
-    fn arm(&mut self) {
-        let wanted = if self.activity.open.load(Ordering::Acquire) > 0 {
-            Armed::No
-        } else if self.activity.in_head.load(Ordering::Acquire) || self.armed == Armed::Head {
-            Armed::Head
-        } else {
-            Armed::Idle
-        };
-        if wanted == self.armed {
-            return;
-        }
-        self.armed = wanted;
-        let limit = match wanted {
-            Armed::No => return,
-            Armed::Idle => self.limits.idle,
-            Armed::Head => self.limits.head,
-        };
-        self.deadline.as_mut().reset(Instant::now() + limit);
-    }
 }
 
 impl AsyncRead for Timed {
@@ -272,22 +332,15 @@ impl AsyncRead for Timed {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        let idle = self.activity.open.load(Ordering::Acquire) == 0;
         match read {
             Poll::Ready(Ok(())) if buf.filled().len() > before => {
-                if idle && !self.activity.multiplexed.load(Ordering::Acquire) {
+                if !self.activity.is_serving() && !self.activity.multiplexed.load(Ordering::Acquire) {
                     self.activity.in_head.store(true, Ordering::Release);
                 }
                 Poll::Ready(Ok(()))
             }
-            Poll::Pending => {
-                self.arm();
-                if self.armed != Armed::No && self.deadline.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                }
-                Poll::Pending
-            }
-            ended @ Poll::Ready(_) => ended,
+            Poll::Pending if self.is_given_up(cx) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            other => other,
         }
     }
 }
@@ -317,5 +370,94 @@ impl AsyncWrite for Timed {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// Far longer than any limit below: a test that runs into it has found a connection that is never given up.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    struct Server {
+        address: std::net::SocketAddr,
+        shutdown: CancellationToken,
+        served: tokio::task::JoinHandle<()>,
+    }
+
+    async fn server(head_ms: u64, idle_ms: u64) -> Server {
+        let limits = ConnectionLimits {
+            head: Duration::from_millis(head_ms),
+            idle: Duration::from_millis(idle_ms),
+            ..ConnectionLimits::default()
+        };
+        let slow = || async {
+            sleep(Duration::from_millis(600)).await;
+            "slow"
+        };
+        let app = Router::new().route("/", get(|| async { "ok" })).route("/slow", get(slow));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let served = tokio::spawn(serve(listener, app, shutdown.clone(), limits));
+        Server { address, shutdown, served }
+    }
+
+    /// Sends `text` and reads until the server closes the connection.
+    async fn until_closed(server: &Server, text: &str) -> String {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut received = String::new();
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut received)).await;
+        // A reset is an end too.
+        drop(read.expect("the connection is never given up"));
+        received
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_given_up_when_it_is_idle_after_any_kind_of_request() {
+        let server = server(5_000, 200).await;
+        for request in ["GET / HTTP/1.1\r\nhost: x\r\n\r\n", "GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n"] {
+            let began = Instant::now();
+            assert!(until_closed(&server, request).await.starts_with("HTTP/1.1 "), "{request}");
+            assert!(began.elapsed() >= Duration::from_millis(190), "not before its time");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_takes_longer_than_the_limits_is_served() {
+        let server = server(100, 100).await;
+        let answer = until_closed(&server, "GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(answer.ends_with("slow"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn silence_and_half_a_head_are_given_up() {
+        let server = server(100, 60_000).await;
+        assert_eq!(until_closed(&server, "").await, "");
+        assert_eq!(until_closed(&server, "GET / HT").await, "");
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        stream.write_all(b"GET / HT").await.unwrap();
+        let rest = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
+        // A reset is an end too.
+        drop(rest.expect("the second head is never given up"));
+    }
+
+    #[tokio::test]
+    async fn half_a_head_does_not_hold_up_the_end() {
+        let server = server(60_000, 60_000).await;
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\nGET / HT").await.unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        server.shutdown.cancel();
+        tokio::time::timeout(PATIENCE, server.served).await.expect("the end waits for half a head").unwrap();
     }
 }

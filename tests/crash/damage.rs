@@ -67,7 +67,7 @@ fn prepare(data: &Path, clean: bool) -> Stopped {
     let mut link = broker.link();
     let mut ids = Vec::new();
     for n in 0..TASKS {
-        let size = if n % 20 == 7 { 50_000 } else { 900 };
+        let size = if n % 3 == 0 { 160_000 } else { 900 };
         let fill: String = (b'a'..=b'z').cycle().skip(n % 26).take(size).map(char::from).collect();
         let params =
             json!({"toolName": format!("tool-{n}"), "arguments": {"n": n, "fill": fill}, "ttlMs": 3_600_000});

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::files::{changes, copy, generation, scratch, tree};
-use crate::harness::attempt::Start;
+use crate::harness::attempt::{Attempt, Outcome, Start};
 use crate::restarts::{create, tools};
 
 const DEADLINE: Duration = Duration::from_secs(9);
@@ -157,15 +157,32 @@ fn existing_store_only_serves_a_store_and_makes_none() {
 }
 
 /// What a first start leaves behind it on its way, in order.
-const STAGES: [&str; 7] = [
-    "",
-    "LOCK",
-    "generation-1",
-    "generation-1/INCOMPLETE",
-    "generation-1/conf",
-    "generation-1/db",
-    "CURRENT",
-];
+const STAGES: [&str; 6] =
+    ["LOCK", "generation-1", "generation-1/INCOMPLETE", "generation-1/conf", "generation-1/db", "CURRENT"];
+
+/// Starts a broker on a new directory and gives it when it has come as far as this.
+fn first_start_up_to(stage: &str, data: &Path) -> Attempt {
+    let first = Start::on(data).spawn();
+    let end = Instant::now() + DEADLINE;
+    while !data.join(stage).exists() {
+        // Too short a moment to sleep in.
+        assert!(Instant::now() < end, "a first start never made {stage:?}");
+        std::thread::yield_now();
+    }
+    first
+}
+
+/// The next start works and is empty, and what it takes is there at the one after it.
+fn begins_empty(data: &Path, stage: &str) {
+    let left: Vec<_> = tree(data).into_keys().collect();
+    let second = Start::on(data).serve();
+    let mut link = second.link();
+    assert_eq!(tools(&mut link), Vec::<String>::new(), "{stage}: {left:?}");
+    create(&mut link, "kept");
+    second.kill9();
+    let third = Start::on(data).serve();
+    assert_eq!(tools(&mut third.link()), ["kept"], "{stage}: {left:?}");
+}
 
 #[test]
 fn a_kill_during_the_very_first_start_leaves_a_directory_that_works_and_is_empty() {
@@ -173,25 +190,35 @@ fn a_kill_during_the_very_first_start_leaves_a_directory_that_works_and_is_empty
         for _ in 0..2 {
             let files = scratch();
             let data = files.path().join("data");
-            let mut first = Start::on(&data).spawn();
-            let end = Instant::now() + DEADLINE;
-            while !data.join(stage).exists() {
-                // Too short a moment to sleep in.
-                assert!(Instant::now() < end, "a first start never made {stage:?}");
-                std::thread::yield_now();
-            }
+            let mut first = first_start_up_to(stage, &data);
             first.send_kill9();
             drop(first);
-            let left: Vec<_> = tree(&data).into_keys().collect();
-
-            let second = Start::on(&data).serve();
-            let mut link = second.link();
-            assert_eq!(tools(&mut link), Vec::<String>::new(), "{stage}: {left:?}");
-            create(&mut link, "kept");
-            second.kill9();
-            let third = Start::on(&data).serve();
-            assert_eq!(tools(&mut third.link()), ["kept"], "{stage}: {left:?}");
+            begins_empty(&data, stage);
         }
+    }
+}
+
+#[test]
+fn a_sigterm_during_the_very_first_start_ends_it_and_leaves_a_directory_that_works_and_is_empty() {
+    for stage in STAGES {
+        let files = scratch();
+        let data = files.path().join("data");
+        let first = first_start_up_to(stage, &data);
+        first.send_sigterm();
+        match first.outcome(DEADLINE) {
+            Outcome::Refused(ended) => {
+                assert!(ended.status.success(), "{stage}: {ended:?}");
+                ended.assert_no_panic_text();
+            }
+            // It was quicker. Then it ends like any other.
+            Outcome::Serving(mut first) => {
+                let ended =
+                    first.ended(DEADLINE).unwrap_or_else(|said| panic!("{stage}: goes on: {said:#?}"));
+                assert!(ended.status.success(), "{stage}: {ended:?}");
+            }
+            Outcome::Hung(said) => panic!("{stage}: neither serves nor ends: {said:#?}"),
+        }
+        begins_empty(&data, stage);
     }
 }
 

@@ -175,6 +175,7 @@ impl Rounds {
             }
         });
         self.check_statuses();
+        self.broker.assert_no_error_logged();
     }
 
     /// The list has every task that must be there and no other one.

@@ -131,6 +131,23 @@ fn a_second_process_on_the_directory_is_told_who_holds_it_and_harms_nobody() {
     assert_eq!(tools(&mut again.link()), before);
 }
 
+/// What an operator does who takes a lock file for the reason that a start is refused.
+#[test]
+fn a_lock_file_that_was_deleted_lets_no_second_process_in() {
+    let files = scratch();
+    let data = files.path().join("data");
+    let first = Start::on(&data).serve();
+    create(&mut first.link(), "kept");
+    std::fs::remove_file(data.join("LOCK")).unwrap();
+
+    let refused = Start::on(&data).refuse(PATIENCE);
+
+    create(&mut first.link(), "later");
+    first.kill9();
+    assert_eq!(tools(&mut Start::on(&data).serve().link()), ["kept", "later"]);
+    assert!(refused.text().contains("in use"), "{refused:?}");
+}
+
 #[test]
 fn an_address_that_is_taken_leaves_the_store_as_it_is() {
     let files = scratch();

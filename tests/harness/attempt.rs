@@ -144,6 +144,11 @@ impl Attempt {
         self.child.kill().unwrap();
     }
 
+    /// SIGTERM.
+    pub(crate) fn send_sigterm(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
     /// Waits for what becomes of it.
     pub(crate) fn outcome(mut self, deadline: Duration) -> Outcome {
         let end = Instant::now() + deadline;

@@ -20,6 +20,7 @@ use task_broker_protocol::{Call, ErrorObject, Id, Kind, Parsed, envelope, lookup
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::failure::Failure;
+use super::answer::NoRoom;
 use super::body::BodyError;
 use super::{App, gate};
 use crate::auth::Verified;
@@ -49,11 +50,19 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
                 drop((permit, collected.room));
                 Box::pin(long_call(&app, &verified, &head.headers, entry, &call, &body)).await
             }
-            entry => single(&app, &verified, entry, &call, &body).await,
+            entry => {
+                let served = single(&app, &verified, entry, &call, &body).await;
+                deliver(&app, served, entry.is_some_and(|entry| entry.changes), permit).await
+            }
         },
         Parsed::Single(Err(refusal)) if refusal.notification => accepted(),
         Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
-        Parsed::Batch(calls) => Box::pin(batch(&app, &verified, calls, &body)).await,
+        Parsed::Batch(calls) => {
+            let changes =
+                calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
+            let served = Box::pin(batch(&app, &verified, calls, &body)).await;
+            deliver(&app, served, changes, permit).await
+        }
     }
 }
 
@@ -96,18 +105,41 @@ fn unread(app: &App, error: &BodyError) -> Response<Body> {
     response
 }
 
+/// What a request is answered with: the text of an answer, or a response that needs no room.
+enum Served {
+    Answer(Vec<u8>),
+    Other(Response<Body>),
+}
+
+/// Sends an answer. What is `held`, its place among the calls that are worked on, is given back only when the answer
+/// was handed over.
+async fn deliver<H: Send + Unpin + 'static>(
+    app: &App,
+    served: Served,
+    changes: bool,
+    held: H,
+) -> Response<Body> {
+    match served {
+        Served::Other(response) => response,
+        Served::Answer(answer) => match app.answers.body(answer, changes, held).await {
+            Ok(body) => json(StatusCode::OK, body),
+            Err(NoRoom) => busy(None),
+        },
+    }
+}
+
 async fn single(
     app: &App,
     verified: &Verified,
     entry: Option<&Entry>,
     call: &Call<'_>,
     body: &Bytes,
-) -> Response<Body> {
+) -> Served {
     let served = serve(app, verified, entry, call, body).await;
     match (&call.id, served) {
-        (None, _) => accepted(),
-        (Some(_), Ok(answer)) => json(StatusCode::OK, answer),
-        (Some(id), Err(failure)) => failed(Some(id), failure),
+        (None, _) => Served::Other(accepted()),
+        (Some(_), Ok(answer)) => Served::Answer(answer),
+        (Some(id), Err(failure)) => Served::Other(failed(Some(id), failure)),
     }
 }
 
@@ -134,7 +166,8 @@ async fn long_call(
     // As a notification there is nobody to tell, so there is nothing to wait for.
     let Some(id) = &call.id else { return accepted() };
     if entry.method != MethodName::Watch {
-        return single(app, verified, Some(entry), call, body).await;
+        let served = single(app, verified, Some(entry), call, body).await;
+        return deliver(app, served, false, ()).await;
     }
     if !gate::accepts_event_stream(headers) {
         return failed(Some(id), ErrorObject::not_acceptable("text/event-stream").into());
@@ -148,7 +181,7 @@ async fn long_call(
 type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
 
 /// Serves the calls of a batch one after the other, in their order.
-async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Response<Body> {
+async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Served {
     let mut answer = vec![b'['];
     for element in calls {
         let Some(one) = batch_element(app, verified, &element, body, answer.len()).await else { continue };
@@ -158,10 +191,10 @@ async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &B
         answer.extend_from_slice(&one);
     }
     if answer.len() == 1 {
-        return accepted();
+        return Served::Other(accepted());
     }
     answer.push(b']');
-    json(StatusCode::OK, answer)
+    Served::Answer(answer)
 }
 
 async fn batch_element(
@@ -199,8 +232,8 @@ async fn batch_element(
     }
 }
 
-fn json(status: StatusCode, body: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
+fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

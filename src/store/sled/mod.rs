@@ -18,6 +18,8 @@ mod record;
 mod seal;
 mod writer;
 
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::sled::Db;
@@ -51,6 +53,31 @@ pub struct SledStore {
     db: RwLock<Option<Db>>,
     shared: Arc<Shared>,
     store_id: String,
+    file: FileIdentity,
+}
+
+/// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
+/// deleted or moved away, and everything it acknowledges then is lost.
+#[derive(Debug)]
+struct FileIdentity {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl FileIdentity {
+    fn of(path: PathBuf) -> std::io::Result<Self> {
+        let found = std::fs::metadata(&path)?;
+        Ok(Self { device: found.dev(), inode: found.ino(), path })
+    }
+
+    /// Whether another file, or none, is there now. Not being able to look proves nothing.
+    fn is_gone(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino()) != (self.device, self.inode),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
 }
 
 impl SledStore {
@@ -83,6 +110,7 @@ impl SledStore {
             extending: Extending::default(),
             clock,
         });
+        let file = FileIdentity::of(opened.disk.path().to_owned()).map_err(io)?;
         let (queue, jobs) = Queue::new();
         // After a clean stop there are none.
         let search = !opened.clean && !opened.fresh;
@@ -99,7 +127,7 @@ impl SledStore {
             .name("store-writer".into())
             .spawn(move || writer.run(jobs))
             .map_err(io)?;
-        Ok(Self { queue, db: RwLock::new(Some(opened.db)), shared, store_id: opened.store_id })
+        Ok(Self { queue, db: RwLock::new(Some(opened.db)), shared, store_id: opened.store_id, file })
     }
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
@@ -230,6 +258,9 @@ impl Store for SledStore {
 
     fn health(&self) -> Health {
         if self.shared.pulse.is_alive() {
+            if self.file.is_gone() {
+                return Health::Failed("its files were deleted, moved or replaced");
+            }
             Health::Ready
         } else if self.shared.pulse.has_failed() {
             Health::Failed("a change could not be made durable")
