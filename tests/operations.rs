@@ -1,5 +1,8 @@
 //! What an operator does to a broker without meaning to: a log that cannot be written, data that is deleted.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::disallowed_methods, reason = "deadlines of a test are not the product's time")]
+
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ struct Stopped {
     contents: Contents,
 }
 
-/// Tasks in every status and of several sizes; some of them were changed, some discarded.
+/// Tasks in every status and of several sizes, enough for several of sled's segments; some of them were changed, some discarded.
 fn prepare(data: &Path, clean: bool) -> Stopped {
     let broker = Start::on(data).serve();
     let mut link = broker.link();
@@ -173,11 +174,11 @@ fn coarse() -> Vec<Damage> {
     all
 }
 
-/// One changed byte.
-fn flips(seed: u64, count: usize) -> Vec<Damage> {
+/// One changed byte each, at ten places between these ten-thousandths of what is written.
+fn flips(seed: u64, places: Range<usize>) -> Vec<Damage> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let flip = |_| {
-        let (place, bits) = (rng.usize(..10_000), rng.u8(1..));
+        let (place, bits) = (rng.usize(places.clone()), rng.u8(1..));
         damage(format!("a byte flipped at {place}/10000 by {bits}"), move |generation| {
             let path = largest(generation);
             // Behind what was written there are only zeros, in which a changed byte is no damage.
@@ -188,7 +189,7 @@ fn flips(seed: u64, count: usize) -> Vec<Damage> {
             file.write_all_at(&[content[at] ^ bits], at as u64).unwrap();
         })
     };
-    (0..count).map(flip).collect()
+    (0..10).map(flip).collect()
 }
 
 /// Starts a broker on a damaged copy, and says in a few words what came of it.
@@ -310,11 +311,21 @@ fn an_unclean_stop_and_then_cut_or_missing_files_never_hang_or_panic_a_start() {
 }
 
 #[test]
-fn a_flipped_byte_after_a_clean_stop_never_hangs_or_panics_a_start() {
-    inflict_all(true, &flips(seed(), 20));
+fn a_flipped_byte_in_the_first_half_after_a_clean_stop_never_hangs_or_panics_a_start() {
+    inflict_all(true, &flips(seed(), 0..5000));
 }
 
 #[test]
-fn a_flipped_byte_after_an_unclean_stop_never_hangs_or_panics_a_start() {
-    inflict_all(false, &flips(seed(), 20));
+fn a_flipped_byte_in_the_second_half_after_a_clean_stop_never_hangs_or_panics_a_start() {
+    inflict_all(true, &flips(seed(), 5000..10_000));
+}
+
+#[test]
+fn a_flipped_byte_in_the_first_half_after_an_unclean_stop_never_hangs_or_panics_a_start() {
+    inflict_all(false, &flips(seed(), 0..5000));
+}
+
+#[test]
+fn a_flipped_byte_in_the_second_half_after_an_unclean_stop_never_hangs_or_panics_a_start() {
+    inflict_all(false, &flips(seed(), 5000..10_000));
 }
