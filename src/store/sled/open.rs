@@ -50,7 +50,7 @@ pub enum OpenError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// Stored data is missing or wrong.
-    #[error("the store in {} is damaged: {what}. Nothing was changed; restore a backup", .path.display())]
+    #[error("the store in {} is damaged: {what}. No task was changed; restore a backup", .path.display())]
     Damaged {
         /// The generation.
         path: PathBuf,
@@ -171,6 +171,12 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
     match told.recv_timeout(OPEN_LIMIT) {
         Ok(Ok(Ok(db))) => Ok(db),
+        // sled's own lock, which is in its way only if somebody removed the directory's lock file. It has no kind of
+        // error for it.
+        Ok(Ok(Err(::sled::Error::Io(error)))) if error.to_string().contains("could not acquire lock") => {
+            let path = path.parent().unwrap_or(path).to_owned();
+            Err(DirectoryError::InUse { path, holder: "another process".into() }.into())
+        }
         Ok(Ok(Err(::sled::Error::Io(error)))) => Err(io(error)),
         Ok(Ok(Err(error))) => Err(damaged(error.to_string())),
         Ok(Err(_panic)) => Err(damaged("sled panicked while opening its files".into())),
