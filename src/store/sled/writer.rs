@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -31,7 +32,10 @@ const GROUP_COMMANDS: usize = 1024;
 /// How many payload bytes share a commit; one command may have more.
 const GROUP_BYTES: u64 = 4 << 20;
 /// How many keys are looked at in one step of the search for orphans, between commands.
-const ORPHAN_STEP: usize = 256;
+const ORPHAN_STEP: usize = 64;
+/// How long the search rests after a step. Without a rest sled reads leaves faster than it gives old ones back:
+/// half a gigabyte more at a million tasks (measured). A command that comes meanwhile waits no longer than this.
+const ORPHAN_REST: Duration = Duration::from_millis(1);
 
 /// Whether the writer still works; read by probes.
 #[derive(Debug, Default)]
@@ -168,6 +172,7 @@ impl Writer {
             }
             Err(error) => tracing::warn!(%error, "the search for orphaned payloads stopped"),
         }
+        std::thread::sleep(ORPHAN_REST);
         true
     }
 
