@@ -15,8 +15,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 /// How long a start waits for a process that is just ending.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-const LOCK_STEP: Duration = Duration::from_millis(20);
+pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOCK_STEP: Duration = Duration::from_millis(20);
 
 /// In a generation that is not complete yet: nothing was ever acknowledged from it.
 const INCOMPLETE: &str = "INCOMPLETE";

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::sled::Db;
 use task_broker_core::{TaskId, Timestamp};
 
-use super::directory::{Directory, DirectoryError};
+use super::directory::{Directory, DirectoryError, LOCK_PATIENCE, LOCK_STEP};
 use super::disk::{Disk, read_head};
 use super::index::Index;
 use super::intern::Interner;
@@ -162,7 +162,7 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
         .flush_every_ms(Some(500));
     let (tell, told) = mpsc::sync_channel(1);
     let opening = move || {
-        let opened = catch_unwind(AssertUnwindSafe(|| config.open()));
+        let opened = catch_unwind(AssertUnwindSafe(|| open_patiently(&config)));
         // Nobody listens any more if the time limit has passed; the process is ending then.
         drop(tell.send(opened));
     };
@@ -171,9 +171,8 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
     let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
     match told.recv_timeout(OPEN_LIMIT) {
         Ok(Ok(Ok(db))) => Ok(db),
-        // sled's own lock, which is in its way only if somebody removed the directory's lock file. It has no kind of
-        // error for it.
-        Ok(Ok(Err(::sled::Error::Io(error)))) if error.to_string().contains("could not acquire lock") => {
+        // sled's own lock, which is in the way for long only if somebody removed the directory's lock file.
+        Ok(Ok(Err(error))) if is_locked(&error) => {
             let path = path.parent().unwrap_or(path).to_owned();
             Err(DirectoryError::InUse { path, holder: "another process".into() }.into())
         }
@@ -183,6 +182,26 @@ fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
         Err(mpsc::RecvTimeoutError::Timeout) => Err(OpenError::TimedOut { path: path.to_owned() }),
         Err(mpsc::RecvTimeoutError::Disconnected) => Err(damaged("sled's thread ended".into())),
     }
+}
+
+/// Opens sled, waiting a moment for its own lock: a process that dies gives the directory's lock and this one back in
+/// no certain order, and sled's threads may let go of it after its last handle is gone.
+pub(super) fn open_patiently(config: &::sled::Config) -> ::sled::Result<Db> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match config.open() {
+            Err(error) if is_locked(&error) && waited < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_STEP);
+                waited += LOCK_STEP;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Whether somebody else holds sled's files. sled has no kind of error for it, only a text.
+fn is_locked(error: &::sled::Error) -> bool {
+    matches!(error, ::sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
 }
 
 /// Writes the facts about a new store, durably.
