@@ -226,6 +226,12 @@ fn is_interrupted(generation: &Path) -> Result<bool, DirectoryError> {
     Ok(generation.join(INCOMPLETE).exists() || empty().map_err(io(generation, "cannot read"))?)
 }
 
+/// How many bytes this process may still write to the file system that `path` is on.
+pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 fn sync_directory(path: &Path) -> Result<(), DirectoryError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(io(path, "cannot sync"))
 }

@@ -49,11 +49,13 @@ impl Order {
     }
 }
 
-impl Index {
-    pub(super) fn new() -> Self {
+impl Default for Index {
+    fn default() -> Self {
         Self { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), order: RwLock::default() }
     }
+}
 
+impl Index {
     fn shard(&self, id: TaskId) -> Option<&RwLock<HashMap<TaskId, Arc<Task>>>> {
         // Ids are random bits, so any byte spreads them evenly.
         self.shards.get(usize::from(id.as_bytes().last().copied().unwrap_or(0)) % SHARDS)

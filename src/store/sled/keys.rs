@@ -31,10 +31,8 @@ pub(super) const NAMED_BY_HEADS: [u8; 3] = [SMALL, CHUNK, OVERFLOW];
 pub(super) const FORMAT: &[u8] = b"mformat";
 /// The store's id.
 pub(super) const STORE_ID: &[u8] = b"mid";
-/// The highest time that was persisted.
-pub(super) const CLOCK: &[u8] = b"mclock";
-/// There after a clean stop, and only then.
-pub(super) const CLEAN: &[u8] = b"mclean";
+/// How far sled has followed the journal, and what it must hold then.
+pub(super) const CHECKPOINT: &[u8] = b"mcheckpoint";
 
 /// The key of a head.
 pub(super) fn head(id: TaskId) -> [u8; 17] {

@@ -1,21 +1,30 @@
 //! The embedded driver: sled 0.34.7, made safe. docs/storage.md tells why it is built like this.
 //!
 //! ```text
-//! queue -> writer: decide, commit (disk), publish (index, change log), answer
-//!                            readers: index, then payloads from disk
+//! queue -> writer: decide, commit (journal), publish (index, change log), answer
+//!                     |
+//!                     +-> overlay -> follower -> sled
+//!
+//! readers: index, then payloads from the overlay or sled
 //! ```
 
+mod census;
+mod checkpoint;
 mod directory;
 mod disk;
 mod extending;
+mod follower;
 mod index;
 mod intern;
+mod journal;
 mod keys;
 mod ledger;
 mod open;
+mod overlay;
 mod queue;
 mod record;
 mod seal;
+mod tree;
 mod writer;
 
 use std::os::unix::fs::MetadataExt;
@@ -28,9 +37,13 @@ use parking_lot::{Mutex, RwLock};
 use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
 use tokio::sync::{broadcast, oneshot};
 
-use self::disk::read_payload;
+use self::disk::Disk;
 use self::extending::Extending;
+use self::follower::{Follower, Line, Stage};
+use self::journal::Journal;
+use self::overlay::Overlay;
 use self::queue::{Job, Queue};
+use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
@@ -51,7 +64,9 @@ pub struct SledStore {
     queue: Queue,
     /// For payloads; taken away when the store is closed, because sled holds its files while a handle lives.
     db: RwLock<Option<Db>>,
+    overlay: Arc<Overlay>,
     shared: Arc<Shared>,
+    follower: Arc<Line>,
     store_id: String,
     file: FileIdentity,
 }
@@ -110,32 +125,50 @@ impl SledStore {
             extending: Extending::default(),
             clock,
         });
-        let file = FileIdentity::of(opened.disk.path().to_owned()).map_err(io)?;
-        let (queue, jobs) = Queue::new();
+        let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
+        let overlay = Arc::new(Overlay::default());
         // After a clean stop there are none.
-        let search = !opened.clean && !opened.fresh;
-        let orphans_from = keys::NAMED_BY_HEADS.first().filter(|_| search).map(|kind| vec![*kind]);
+        let orphans = !opened.clean && !opened.fresh;
+        let checkpoint = opened.checkpoint;
+        let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
+        let follower =
+            Follower::start(opened.tree, Arc::clone(&overlay), Arc::clone(&shared), checkpoint, orphans);
+        let follower = follower.map_err(io)?;
+        let line = follower.line();
+        let (queue, jobs) = Queue::new();
         let writer = Writer {
-            disk: opened.disk,
+            disk: Disk::new(journal, Arc::clone(&overlay), follower, checkpoint.census),
             ledger: opened.ledger,
             names: opened.names,
             shared: Arc::clone(&shared),
-            orphans_from,
             _directory: opened.directory,
         };
         std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run(jobs))
             .map_err(io)?;
-        Ok(Self { queue, db: RwLock::new(Some(opened.db)), shared, store_id: opened.store_id, file })
+        Ok(Self {
+            queue,
+            db: RwLock::new(Some(opened.db)),
+            overlay,
+            shared,
+            follower: line,
+            store_id: opened.store_id,
+            file,
+        })
     }
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
     fn payloads(&self, id: TaskId, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
         let db = self.db.read();
         let db = db.as_ref().ok_or(StoreError::Broken)?;
-        let read =
-            |reference: &PayloadRef| Ok(read_payload(db, id, reference)?.map(|bytes| (*reference, bytes)));
+        let read = |reference: &PayloadRef| {
+            let bytes = match self.overlay.payload(id, reference) {
+                Some(bytes) => Some(bytes),
+                None => read_payload(db, id, reference)?,
+            };
+            Ok(bytes.map(|bytes| (*reference, bytes)))
+        };
         wanted
             .iter()
             .map(|reference| read(reference).transpose())
@@ -257,15 +290,20 @@ impl Store for SledStore {
     }
 
     fn health(&self) -> Health {
-        if self.shared.pulse.is_alive() {
-            if self.file.is_gone() {
-                return Health::Failed("its files were deleted, moved or replaced");
-            }
-            Health::Ready
-        } else if self.shared.pulse.has_failed() {
-            Health::Failed("a change could not be made durable")
-        } else {
-            Health::Closed
+        let (pulse, now) = (&self.shared.pulse, self.shared.clock.now());
+        if pulse.has_failed() {
+            return Health::Failed("a change could not be made durable");
+        }
+        if !pulse.is_alive() {
+            return Health::Closed;
+        }
+        match self.follower.stage() {
+            Stage::Failed => Health::Failed("sled could not follow the journal"),
+            _ if self.follower.is_stuck(now) => Health::Failed("sled does not come back"),
+            _ if pulse.is_stuck(now) => Health::Failed("the disk does not come back"),
+            _ if self.file.is_gone() => Health::Failed("its files were deleted, moved or replaced"),
+            Stage::NoRoom => Health::Unavailable("there is no room on the disk"),
+            Stage::Idle | Stage::Working | Stage::Ended => Health::Ready,
         }
     }
 

@@ -8,18 +8,26 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use ::sled::Db;
-use task_broker_core::{TaskId, Timestamp};
+use task_broker_core::{Task, TaskId, Timestamp};
 
+use super::census::Census;
+use super::checkpoint::Checkpoint;
 use super::directory::{Directory, DirectoryError, LOCK_PATIENCE, LOCK_STEP};
-use super::disk::{Disk, read_head};
 use super::index::Index;
 use super::intern::Interner;
+use super::journal::{Replayed, SECTOR, SLOTS, Segment, replay};
 use super::ledger::Ledger;
-use super::{keys, seal};
+use super::overlay::Layer;
+use super::seal::Broken;
+use super::tree::{StoredHead, Tree};
+use super::{keys, record, seal};
 use crate::store::random_name;
 
 /// The version of the layout on disk. See migrations/README.md.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
+
+/// How large the files of a new journal are, in sectors: 1 MiB each. They grow under load.
+const FIRST_SECTORS: u64 = (1 << 20) / SECTOR as u64;
 
 /// How long sled may take to open. A million tasks take a few seconds; some damage makes it hang.
 const OPEN_LIMIT: Duration = Duration::from_mins(5);
@@ -85,7 +93,10 @@ pub enum OpenError {
 pub(super) struct Opened {
     pub(super) directory: Directory,
     pub(super) db: Db,
-    pub(super) disk: Disk,
+    pub(super) tree: Tree,
+    pub(super) segments: [Segment; SLOTS],
+    /// As it is in sled now.
+    pub(super) checkpoint: Checkpoint,
     pub(super) index: Index,
     pub(super) ledger: Ledger,
     pub(super) names: Interner,
@@ -108,34 +119,103 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
         directory.complete()?;
     }
     let damaged = |what: String| OpenError::Damaged { path: path.clone(), what };
-    let read = catch_unwind(AssertUnwindSafe(|| read_all(&db, &path)));
-    let mut loaded = read.map_err(|_panic| damaged("sled panicked while reading".into()))??;
+    let io = |error| OpenError::Io { path: path.clone(), error };
+    let facts = bounded(&path, || read_facts(&db, &path))?;
+    let mut checkpoint = facts.checkpoint;
+    let segments = open_segments(&path, &checkpoint)?;
+    let replayed = read_journal(&segments, &checkpoint)?;
+    let loaded = bounded(&path, || read_heads(&db, &path, &replayed.layer))?;
+    let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
+    if loaded.census != census {
+        return Err(damaged(format!(
+            "sled's files do not hold what was stored: {} tasks should be there, {} are, {}",
+            census.count,
+            loaded.census.count,
+            if loaded.census.count == census.count { "not all as they were" } else { "or not as they were" },
+        )));
+    }
     if fs::read_dir(path.join("blobs")).is_ok_and(|mut blobs| blobs.next().is_some()) {
         return Err(damaged("there are files in blobs/, which this program never makes".into()));
     }
-    let io = |error| OpenError::Io { path: path.clone(), error };
-    let mut disk = Disk::new(db.clone(), &path).map_err(io)?;
-    for (id, pieces) in loaded.overflows.drain() {
-        disk.know_overflow(id, pieces);
-    }
-    if loaded.clean {
-        // From here on a stop is unclean until it is marked clean again, durably.
-        let unmark = || db.remove(keys::CLEAN).and_then(|_old| db.flush());
-        unmark().map_err(|error| damaged(error.to_string()))?;
-        fs::File::open(path.join("db")).and_then(|file| file.sync_data()).map_err(io)?;
-    }
+    // What the journal holds goes into sled before anything new is taken, and from here on a stop is unclean until it
+    // is marked clean again, durably.
+    let clean = checkpoint.clean && replayed.frames == 0;
+    checkpoint.position = replayed.position;
+    checkpoint.census = census;
+    checkpoint.not_before(clock);
+    checkpoint.clean = false;
+    checkpoint.sectors = segments.each_ref().map(Segment::sectors);
+    let mut tree = Tree::new(db.clone(), &path, loaded.overflows).map_err(io)?;
+    tree.carry_all(&replayed.layer, || Ok(()))
+        .and_then(|()| tree.checkpoint(&checkpoint))
+        .map_err(|error| damaged(error.to_string()))?;
     Ok(Opened {
         directory,
         db,
-        disk,
+        tree,
+        segments,
+        checkpoint,
         index: loaded.index,
         ledger: loaded.ledger,
         names: loaded.names,
-        store_id: loaded.store_id,
-        clean: loaded.clean,
-        floor: loaded.floor,
+        store_id: facts.store_id,
+        clean,
+        floor: loaded.floor.max(checkpoint.clock()),
         fresh,
     })
+}
+
+/// sled panics where its files are damaged.
+fn bounded<T>(path: &Path, read: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let panicked = |_panic| OpenError::Damaged {
+        path: path.to_owned(),
+        what: "sled panicked while reading its files".into(),
+    };
+    catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
+}
+
+/// Opens the journal's files. A file that is missing, or shorter than it was made, held what nobody knows now.
+fn open_segments(path: &Path, checkpoint: &Checkpoint) -> Result<[Segment; SLOTS], OpenError> {
+    let open = |slot: usize| {
+        let segment = Segment::open(path, slot).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                OpenError::Damaged { path: path.to_owned(), what: format!("journal-{slot} is missing") }
+            }
+            _ => OpenError::Io { path: path.to_owned(), error },
+        })?;
+        let made = checkpoint.sectors.get(slot).copied().unwrap_or_default();
+        if segment.sectors() < made {
+            return Err(OpenError::Damaged {
+                path: path.to_owned(),
+                what: format!(
+                    "journal-{slot} was cut: it has {} bytes of {}",
+                    segment.sectors() * SECTOR as u64,
+                    made * SECTOR as u64
+                ),
+            });
+        }
+        Ok(segment)
+    };
+    Ok([open(0)?, open(1)?])
+}
+
+/// Reads what sled may not have yet.
+fn read_journal(segments: &[Segment; SLOTS], checkpoint: &Checkpoint) -> Result<Replayed, OpenError> {
+    let replayed = replay(segments, checkpoint.key, checkpoint.position)
+        .map_err(|(path, error)| OpenError::Io { path, error })?
+        .map_err(|damage| OpenError::Damaged {
+            what: format!("offset {}: {}", damage.offset, damage.what),
+            path: damage.path,
+        })?;
+    if let Some(cut) = &replayed.cut {
+        tracing::warn!(
+            file = %cut.path.display(),
+            offset = cut.offset,
+            length = cut.length,
+            "the newest group was torn by a crash before anybody was told of it; it is cut off"
+        );
+    }
+    Ok(replayed)
 }
 
 /// sled refuses to open beside the leftovers of a snapshot that was being written; removing them loses nothing
@@ -204,72 +284,111 @@ fn is_locked(error: &::sled::Error) -> bool {
     matches!(error, ::sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
 }
 
-/// Writes the facts about a new store, durably.
+/// Writes the facts about a new store, and its journal, durably.
 fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
     let io = |error| OpenError::Io { path: path.to_owned(), error };
+    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
     let id = random_name().map_err(io)?;
+    let mut key = [0; 8];
+    getrandom::fill(&mut key).map_err(std::io::Error::other).map_err(io)?;
+    let key = u64::from_le_bytes(key);
+    for slot in 0..SLOTS {
+        Segment::make(path, slot, key, FIRST_SECTORS).map_err(io)?;
+    }
+    let checkpoint = Checkpoint::first(key, [FIRST_SECTORS; SLOTS]);
+    let checkpoint = checkpoint.seal().map_err(|broken| damaged(broken.to_string()))?;
     let write = |key: &[u8], body: &[u8]| db.insert(key, seal::seal(key, body));
     write(keys::FORMAT, &FORMAT.to_be_bytes())
         .and_then(|_old| write(keys::STORE_ID, id.as_bytes()))
+        .and_then(|_old| db.insert(keys::CHECKPOINT, checkpoint))
         .and_then(|_old| db.flush())
-        .map_err(|error| OpenError::Damaged { path: path.to_owned(), what: error.to_string() })?;
+        .map_err(|error| damaged(error.to_string()))?;
     for name in ["db", "conf"] {
         fs::File::open(path.join(name)).and_then(|file| file.sync_all()).map_err(io)?;
     }
     Ok(())
 }
 
+struct Facts {
+    store_id: String,
+    checkpoint: Checkpoint,
+}
+
+/// Reads what is known about the store itself.
+fn read_facts(db: &Db, path: &Path) -> Result<Facts, OpenError> {
+    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
+    let fact = |key: &'static [u8], name: &str| -> Result<Vec<u8>, OpenError> {
+        let value = db.get(key).map_err(|error| damaged(format!("{name}: {error}")))?;
+        let value = value.ok_or_else(|| damaged(format!("the record of {name} is missing")))?;
+        seal::open(key, &value).map(<[u8]>::to_vec).map_err(|broken| damaged(format!("{name}: {broken}")))
+    };
+    let format = fact(keys::FORMAT, "the format")?;
+    let format = format.try_into().map(u64::from_be_bytes);
+    match format.map_err(|_length| damaged("the format: wrong length".into()))? {
+        FORMAT => {}
+        found => return Err(OpenError::Format { path: path.to_owned(), found }),
+    }
+    let store_id = String::from_utf8(fact(keys::STORE_ID, "the store's id")?);
+    let store_id = store_id.map_err(|_text| damaged("the store's id is no text".into()))?;
+    let checkpoint = Checkpoint::decode(&fact(keys::CHECKPOINT, "the checkpoint")?);
+    let checkpoint = checkpoint.map_err(|broken| damaged(format!("the checkpoint: {broken}")))?;
+    Ok(Facts { store_id, checkpoint })
+}
+
+#[derive(Default)]
 struct Loaded {
     index: Index,
     ledger: Ledger,
     names: Interner,
     overflows: HashMap<TaskId, Vec<Vec<u8>>>,
-    store_id: String,
-    clean: bool,
+    census: Census,
     floor: Timestamp,
 }
 
-/// Reads the facts and all heads. Payloads are proved when they are read.
-fn read_all(db: &Db, path: &Path) -> Result<Loaded, OpenError> {
-    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    let fact = |key: &'static [u8]| -> Result<Option<Vec<u8>>, OpenError> {
-        let name = String::from_utf8_lossy(key);
-        let value = db.get(key).map_err(|error| damaged(format!("{name}: {error}")))?;
-        let body = value.map(|value| seal::open(key, &value).map(<[u8]>::to_vec)).transpose();
-        body.map_err(|broken| damaged(format!("{name}: {broken}")))
-    };
-    let number = |key: &'static [u8]| -> Result<Option<u64>, OpenError> {
-        let wrong = |_length| damaged(format!("{}: wrong length", String::from_utf8_lossy(key)));
-        fact(key)?.map(|body| body.try_into().map(u64::from_be_bytes).map_err(wrong)).transpose()
-    };
-    match number(keys::FORMAT)? {
-        Some(FORMAT) => {}
-        Some(found) => return Err(OpenError::Format { path: path.to_owned(), found }),
-        None => return Err(damaged("the record of the format is missing".into())),
+impl Loaded {
+    fn take(
+        &mut self,
+        id: TaskId,
+        head: &[u8],
+        decode: impl Fn(&mut Interner) -> Result<Task, Broken>,
+    ) -> Result<(), Broken> {
+        let task = decode(&mut self.names)?;
+        self.census.add(id, head);
+        self.floor = self.floor.max(task.updated_at);
+        self.ledger.follow(None, Some(&task));
+        self.index.publish(&Arc::new(task));
+        Ok(())
     }
-    let store_id = fact(keys::STORE_ID)?.and_then(|body| String::from_utf8(body).ok());
-    let store_id = store_id.ok_or_else(|| damaged("the record of the store's id is missing".into()))?;
-    let mut loaded = Loaded {
-        index: Index::new(),
-        ledger: Ledger::default(),
-        names: Interner::default(),
-        overflows: HashMap::new(),
-        store_id,
-        clean: fact(keys::CLEAN)?.is_some(),
-        floor: Timestamp::from_millis(number(keys::CLOCK)?.unwrap_or(0)),
-    };
+}
+
+/// Reads all heads, the newer ones from the journal. Payloads are proved when they are read.
+fn read_heads(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> {
+    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
+    let mut loaded = Loaded::default();
     for entry in db.scan_prefix([keys::HEAD]) {
         let (key, value) = entry.map_err(|error| damaged(format!("reading heads: {error}")))?;
         let id = keys::task_of(&key).filter(|_| key.len() == 17);
         let id = id.ok_or_else(|| damaged(format!("a head has a key of {} bytes", key.len())))?;
-        let (task, pieces) = read_head(db, id, &key, &value, &mut loaded.names)
-            .map_err(|broken| damaged(format!("the head of task {id}: {broken}")))?;
-        if !pieces.is_empty() {
-            loaded.overflows.insert(id, pieces);
+        let wrong = |broken| damaged(format!("the head of task {id}: {broken}"));
+        let stored = StoredHead::read(db, id, &key, &value);
+        if layer.get(id).is_some() {
+            // It is about to be written anew, so what is wrong with it does not matter; its pieces do.
+            loaded
+                .overflows
+                .extend(stored.ok().filter(|head| !head.pieces.is_empty()).map(|head| (id, head.pieces)));
+            continue;
         }
-        loaded.floor = loaded.floor.max(task.updated_at);
-        loaded.ledger.follow(None, Some(&task));
-        loaded.index.publish(&Arc::new(task));
+        let stored = stored.map_err(wrong)?;
+        loaded.take(id, &stored.bytes, |names| stored.task(id, names)).map_err(wrong)?;
+        if !stored.pieces.is_empty() {
+            loaded.overflows.insert(id, stored.pieces);
+        }
+    }
+    for (id, pending) in layer.iter() {
+        let Some(head) = &pending.head else { continue };
+        loaded
+            .take(id, head, |names| record::decode(id, head, names))
+            .map_err(|broken| damaged(format!("the head of task {id} in the journal: {broken}")))?;
     }
     Ok(loaded)
 }

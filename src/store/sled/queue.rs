@@ -33,6 +33,9 @@ pub(super) enum Job {
     Update(Update, Reply<Updated>),
     /// See [`crate::store::Store::sweep`].
     Sweep(usize, Reply<Swept>),
+    /// Let sled follow the journal up to now, and answer when it has.
+    #[cfg(test)]
+    Follow(oneshot::Sender<()>),
     /// Finish and end.
     Close(oneshot::Sender<()>),
 }

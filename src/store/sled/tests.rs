@@ -93,15 +93,25 @@ fn named_keys(db: &Db) -> BTreeSet<Vec<u8>> {
     for entry in db.scan_prefix([keys::HEAD]) {
         let (key, value) = entry.unwrap();
         let id = keys::task_of(&key).unwrap();
-        let (task, pieces) = disk::read_head(db, id, &key, &value, &mut intern::Interner::default()).unwrap();
-        named.extend(pieces);
+        let head = tree::StoredHead::read(db, id, &key, &value).unwrap();
+        let task = head.task(id, &mut intern::Interner::default()).unwrap();
+        named.extend(head.pieces);
         named.extend(task.payloads().flat_map(|payload| keys::payload(id, payload)).map(|(key, _)| key));
     }
     named
 }
 
-/// Waits until there is nothing on disk that no head names. Leftovers are deleted late; more than late is never.
+/// Waits until sled has followed the journal.
+async fn follow(store: &SledStore) {
+    let (tell, told) = oneshot::channel();
+    store.queue.put(Job::Follow(tell), 0).await.unwrap();
+    told.await.unwrap();
+}
+
+/// Waits until sled has followed and there is nothing in it that no head names. Leftovers are deleted late; more than
+/// late is never.
 async fn nothing_is_left(store: &SledStore) {
+    follow(store).await;
     let db = db(store);
     for _ in 0..1_000 {
         if keys_in(&db, &keys::NAMED_BY_HEADS) == named_keys(&db) {
@@ -203,6 +213,7 @@ async fn what_is_kept_in_memory_is_named_after_places_and_ids() {
     assert_eq!(picture.tasks.len(), 9);
     let places: BTreeSet<_> = picture.tasks.iter().map(|(task, _)| ListPlace::of(task)).collect();
     assert_eq!(places.len(), 9);
+    follow(&store).await;
     let heads_in_pieces = keys_in(&db(&store), b"x").len();
     assert!(heads_in_pieces > 0, "one head is too large for one value");
     store.close().await;

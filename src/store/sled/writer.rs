@@ -6,13 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use task_broker_core::{Effect, Event, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp, Transition};
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::directory::Directory;
@@ -20,26 +18,31 @@ use super::disk::{AfterImage, CommitError, Disk};
 use super::extending::Extending;
 use super::index::Index;
 use super::intern::Interner;
-use super::keys;
 use super::ledger::Ledger;
 use super::queue::{Job, Queued, Reply};
+use super::record;
 use crate::clock::Clock;
 use crate::store::changelog::ChangeLog;
-use crate::store::{Applied, Hint, Inserted, Insertion, Situation, Swept, Update, Updated, expired};
+use crate::store::{
+    Applied, Hint, Inserted, Insertion, Situation, StoreError, Swept, Update, Updated, expired,
+};
 
 /// How many commands share a commit.
 const GROUP_COMMANDS: usize = 1024;
-/// How many payload bytes share a commit; one command may have more.
+/// How many bytes of payloads and heads share a commit; one command may have more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// How many keys are looked at in one step of the search for orphans, between commands.
-const ORPHAN_STEP: usize = 64;
-/// How long the search rests after a step. Without a rest sled reads leaves faster than it gives old ones back:
-/// half a gigabyte more at a million tasks (measured). A command that comes meanwhile waits no longer than this.
-const ORPHAN_REST: Duration = Duration::from_millis(1);
+/// What callers are told to wait when there is no room, in milliseconds.
+const NO_ROOM_RETRY_MS: u64 = 1000;
+/// How long a commit may take before the disk is given up, in milliseconds.
+const STUCK_MS: u64 = 60_000;
 
 /// Whether the writer still works; read by probes.
 #[derive(Debug, Default)]
-pub(super) struct Pulse(AtomicU8);
+pub(super) struct Pulse {
+    state: AtomicU8,
+    /// Since when a commit is under way, in milliseconds of the store's clock; 0 while there is none.
+    committing: AtomicU64,
+}
 
 impl Pulse {
     const ALIVE: u8 = 0;
@@ -47,11 +50,17 @@ impl Pulse {
     const FAILED: u8 = 2;
 
     pub(super) fn is_alive(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::ALIVE
+        self.state.load(Ordering::Acquire) == Self::ALIVE
     }
 
     pub(super) fn has_failed(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Self::FAILED
+        self.state.load(Ordering::Acquire) == Self::FAILED
+    }
+
+    /// Whether a commit does not come back.
+    pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
+        let since = self.committing.load(Ordering::Acquire);
+        since != 0 && now.saturating_since(Timestamp::from_millis(since)) > STUCK_MS
     }
 }
 
@@ -72,8 +81,6 @@ pub(super) struct Writer {
     pub(super) ledger: Ledger,
     pub(super) names: Interner,
     pub(super) shared: Arc<Shared>,
-    /// Where the search for orphans goes on; nothing when it is done.
-    pub(super) orphans_from: Option<Vec<u8>>,
     /// Dropped last: whoever takes the directory next finds the files closed.
     pub(super) _directory: Directory,
 }
@@ -81,7 +88,8 @@ pub(super) struct Writer {
 /// The newest state of one task of the group, ahead of what is durable.
 #[derive(Default)]
 struct Staged {
-    head: Option<Arc<Task>>,
+    /// With its encoded form.
+    head: Option<(Arc<Task>, Vec<u8>)>,
     payloads: Vec<(PayloadRef, Bytes)>,
     dropped: Vec<PayloadRef>,
 }
@@ -110,7 +118,7 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         let _on_exit = OnExit(&shared);
         let closing = loop {
-            let Some(first) = self.next(&mut jobs) else { break None };
+            let Some(first) = jobs.blocking_recv() else { break None };
             // Room is given back only when all are answered.
             let mut held = Vec::new();
             match self.work_on(first, &mut jobs, &mut held) {
@@ -118,20 +126,19 @@ impl Writer {
                 Ok(Some(done)) => break Some(done),
                 Err(error) => {
                     tracing::error!(%error, file = %self.disk.path().display(), "the store failed to commit");
-                    self.shared.pulse.0.store(Pulse::FAILED, Ordering::Release);
+                    self.shared.pulse.state.store(Pulse::FAILED, Ordering::Release);
                     return;
                 }
             }
         };
-        // A search that was not finished is made again at the next start.
-        let state = match self.disk.close(self.orphans_from.is_none()) {
+        let state = match self.disk.close(self.shared.clock.now()) {
             Ok(()) => Pulse::CLOSED,
             Err(error) => {
                 tracing::error!(%error, "the store failed to close");
                 Pulse::FAILED
             }
         };
-        self.shared.pulse.0.store(state, Ordering::Release);
+        self.shared.pulse.state.store(state, Ordering::Release);
         // From here on no job is taken, so that a later call cannot take the end for an unknown outcome.
         drop(jobs);
         drop(self);
@@ -139,41 +146,6 @@ impl Writer {
             // Nobody waits for the close any more: then nobody needs to know.
             done.send(()).unwrap_or_default();
         }
-    }
-
-    /// The next job; leftovers are cleared away while there is none.
-    fn next(&mut self, jobs: &mut mpsc::Receiver<Queued>) -> Option<Queued> {
-        loop {
-            match jobs.try_recv() {
-                Ok(job) => return Some(job),
-                Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => {}
-            }
-            if self.disk.has_garbage() {
-                if let Err(error) = self.disk.collect_garbage() {
-                    tracing::warn!(%error, "leftovers of earlier changes could not be deleted");
-                }
-            } else if !self.search_orphans() {
-                return jobs.blocking_recv();
-            }
-        }
-    }
-
-    /// One step of the search; says whether there was one to make.
-    fn search_orphans(&mut self) -> bool {
-        let Some(from) = self.orphans_from.take() else { return false };
-        let index = &self.shared.index;
-        match self.disk.remove_orphans(&from, ORPHAN_STEP, |id| index.get(id)) {
-            Ok(Some(next)) => self.orphans_from = Some(next),
-            Ok(None) => {
-                let prefix = from.first().copied();
-                let later = keys::NAMED_BY_HEADS.iter().skip_while(|kind| Some(**kind) != prefix).nth(1);
-                self.orphans_from = later.map(|kind| vec![*kind]);
-            }
-            Err(error) => tracing::warn!(%error, "the search for orphaned payloads stopped"),
-        }
-        std::thread::sleep(ORPHAN_REST);
-        true
     }
 
     /// Takes what is waiting into one group and finishes it.
@@ -185,6 +157,8 @@ impl Writer {
     ) -> Result<Option<oneshot::Sender<()>>, CommitError> {
         let mut group = Group::default();
         let mut closing = None;
+        #[cfg(test)]
+        let mut following = Vec::new();
         let mut next = Some(first);
         let now = self.shared.clock.now();
         while let Some(mut queued) = next.take() {
@@ -192,17 +166,19 @@ impl Writer {
             group.bytes += queued.bytes;
             match std::mem::replace(&mut queued.job, Job::Sweep(0, oneshot::channel().0)) {
                 Job::Insert(insertion, reply) => {
-                    let answer = self.insert(&mut group, &insertion, now);
+                    let answer = self.insert(&mut group, &insertion, now)?;
                     group.answers.push(Answer::Insert(reply, answer));
                 }
                 Job::Update(update, reply) => {
-                    let answer = self.update(&mut group, &update, now);
+                    let answer = self.update(&mut group, &update, now)?;
                     group.answers.push(Answer::Update(reply, answer));
                 }
                 Job::Sweep(max, reply) => {
                     let answer = self.sweep(&mut group, max, now);
                     group.answers.push(Answer::Sweep(reply, answer));
                 }
+                #[cfg(test)]
+                Job::Follow(done) => following.push(done),
                 Job::Close(done) => closing = Some(done),
             }
             held.push(queued);
@@ -211,23 +187,34 @@ impl Writer {
             }
         }
         self.finish(group, now)?;
+        #[cfg(test)]
+        for done in following {
+            self.disk.follow(now)?;
+            done.send(()).unwrap_or_default();
+        }
+        self.disk.rest(now);
         Ok(closing)
     }
 
     /// The newest decided state of a task: of this group, or the durable one.
     fn newest(&self, group: &Group, id: TaskId) -> Option<Arc<Task>> {
         match group.staged.get(&id) {
-            Some(staged) => staged.head.clone(),
+            Some(staged) => staged.head.as_ref().map(|(task, _)| Arc::clone(task)),
             None => self.shared.index.get(id),
         }
     }
 
-    fn insert(&mut self, group: &mut Group, insertion: &Insertion, now: Timestamp) -> Inserted {
+    fn insert(
+        &mut self,
+        group: &mut Group,
+        insertion: &Insertion,
+        now: Timestamp,
+    ) -> Result<Inserted, CommitError> {
         if let Some(key) = &insertion.key
             && let Some(id) = self.ledger.created_under(&insertion.creator, key.key())
         {
             match self.newest(group, id) {
-                Some(task) if !task.is_expired(now) => return Inserted::Existing(id),
+                Some(task) if !task.is_expired(now) => return Ok(Inserted::Existing(id)),
                 // The key of an expired task is free, and the task in its way can go at once.
                 Some(task) => self.retire(group, &task),
                 None => {}
@@ -235,25 +222,25 @@ impl Writer {
         }
         let situation = Situation { now, usage: self.ledger.usage(&insertion.owner) };
         match (insertion.decide)(&situation) {
-            Err(rejection) => Inserted::Rejected(rejection),
-            Ok(transition) => match self.stage(group, insertion.id, None, transition, now) {
-                Some(applied) => Inserted::Created(applied),
-                None => Inserted::Rejected(Rejection::invalid("taskId", "nothing was to be written")),
+            Err(rejection) => Ok(Inserted::Rejected(rejection)),
+            Ok(transition) => match self.stage(group, insertion.id, None, transition, now)? {
+                Some(applied) => Ok(Inserted::Created(applied)),
+                None => Ok(Inserted::Rejected(Rejection::invalid("taskId", "nothing was to be written"))),
             },
         }
     }
 
-    fn update(&mut self, group: &mut Group, update: &Update, now: Timestamp) -> Updated {
-        let Some(before) = self.newest(group, update.id) else { return Updated::Absent };
+    fn update(&mut self, group: &mut Group, update: &Update, now: Timestamp) -> Result<Updated, CommitError> {
+        let Some(before) = self.newest(group, update.id) else { return Ok(Updated::Absent) };
         let situation = Situation { now, usage: self.ledger.usage(&before.owner) };
         match (update.decide)(&before, &situation) {
-            Err(rejection) => Updated::Rejected(rejection),
+            Err(rejection) => Ok(Updated::Rejected(rejection)),
             Ok(transition) if self.extends_too_late(&before, &transition) => {
-                Updated::Rejected(Rejection::Expired)
+                Ok(Updated::Rejected(Rejection::Expired))
             }
-            Ok(transition) => match self.stage(group, update.id, Some(before), transition, now) {
-                Some(applied) => Updated::Applied(applied),
-                None => Updated::Absent,
+            Ok(transition) => match self.stage(group, update.id, Some(before), transition, now)? {
+                Some(applied) => Ok(Updated::Applied(applied)),
+                None => Ok(Updated::Absent),
             },
         }
     }
@@ -303,23 +290,25 @@ impl Writer {
         before: Option<Arc<Task>>,
         transition: Transition,
         now: Timestamp,
-    ) -> Option<Applied> {
+    ) -> Result<Option<Applied>, CommitError> {
         let Transition { outcome, replayed, effect } = transition;
-        let task = match effect {
-            Effect::None => before?,
-            Effect::Remove { event } => {
-                let before = before?;
+        let task = match (effect, before) {
+            (Effect::None | Effect::Remove { .. }, None) => return Ok(None),
+            (Effect::None, Some(before)) => before,
+            (Effect::Remove { event }, Some(before)) => {
                 self.remove(group, &before, event);
                 before
             }
-            Effect::Write { mut task, payloads, dropped, event } => {
+            (Effect::Write { mut task, payloads, dropped, event }, before) => {
                 if before.is_none() {
                     self.share_names(&mut task);
                 }
                 let task = Arc::<Task>::from(task);
                 self.ledger.follow(before.as_deref(), Some(&task));
+                let head = record::encode(&task).map_err(|_what| CommitError::Encode)?;
+                group.bytes += head.len() as u64;
                 let staged = group.staged.entry(id).or_default();
-                staged.head = Some(Arc::clone(&task));
+                staged.head = Some((Arc::clone(&task), head));
                 staged.payloads.extend(payloads);
                 for reference in dropped {
                     // A payload that came and went within the group never reaches the disk.
@@ -335,7 +324,7 @@ impl Writer {
                 task
             }
         };
-        Some(Applied { outcome, replayed, task, now })
+        Ok(Some(Applied { outcome, replayed, task, now }))
     }
 
     fn share_names(&mut self, task: &mut Task) {
@@ -347,18 +336,37 @@ impl Writer {
         }
     }
 
-    /// Makes the group durable, shows it, answers.
+    /// Makes the group durable, shows it, answers. Without room for it, nothing of it has happened.
     fn finish(&mut self, group: Group, now: Timestamp) -> Result<(), CommitError> {
         let Group { staged, events, answers, .. } = group;
         if !staged.is_empty() {
+            let before = |id| self.shared.index.get(id);
             let images: Vec<_> = staged
                 .into_iter()
-                .map(|(id, Staged { head, payloads, dropped })| AfterImage { id, head, payloads, dropped })
+                .map(|(id, Staged { head, payloads, dropped })| AfterImage {
+                    id,
+                    before: before(id),
+                    head,
+                    payloads,
+                    dropped,
+                })
                 .collect();
-            self.disk.commit(&images, now)?;
+            match self.commit(&images, now) {
+                Ok(()) => {}
+                Err(CommitError::NoRoom) => {
+                    self.undo(&images);
+                    self.shared.extending.finish();
+                    let retry = StoreError::Unavailable { retry_after_ms: NO_ROOM_RETRY_MS };
+                    for answer in answers {
+                        answer.refuse(retry.clone());
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
             for image in &images {
                 match &image.head {
-                    Some(task) => self.shared.index.publish(task),
+                    Some((task, _)) => self.shared.index.publish(task),
                     None => self.shared.index.withdraw(image.id),
                 }
             }
@@ -377,6 +385,25 @@ impl Writer {
         answers.into_iter().for_each(Answer::send);
         Ok(())
     }
+
+    fn commit(&mut self, images: &[AfterImage], now: Timestamp) -> Result<(), CommitError> {
+        let committing = &self.shared.pulse.committing;
+        committing.store(self.shared.clock.now().as_millis(), Ordering::Release);
+        let committed = self.disk.commit(images, now);
+        committing.store(0, Ordering::Release);
+        committed
+    }
+
+    /// Takes back what the ledger has followed. Tasks that would have been new go first: they may hold a create key that
+    /// an expired task has to get back.
+    fn undo(&mut self, images: &[AfterImage]) {
+        for image in images {
+            self.ledger.follow(image.head.as_ref().map(|(task, _)| &**task), None);
+        }
+        for image in images {
+            self.ledger.follow(None, image.before.as_deref());
+        }
+    }
 }
 
 impl Answer {
@@ -388,6 +415,15 @@ impl Answer {
             Self::Sweep(reply, answer) => drop(reply.send(Ok(answer))),
         }
     }
+
+    /// As with [`Answer::send`], nobody may want it any more.
+    fn refuse(self, error: StoreError) {
+        match self {
+            Self::Insert(reply, _) => drop(reply.send(Err(error))),
+            Self::Update(reply, _) => drop(reply.send(Err(error))),
+            Self::Sweep(reply, _) => drop(reply.send(Err(error))),
+        }
+    }
 }
 
 /// Marks the writer as failed when it ends in any other way than by closing, and lets nobody wait for it.
@@ -396,7 +432,7 @@ struct OnExit<'a>(&'a Shared);
 impl Drop for OnExit<'_> {
     fn drop(&mut self) {
         self.0.extending.finish();
-        let state = &self.0.pulse.0;
+        let state = &self.0.pulse.state;
         let left = state.compare_exchange(Pulse::ALIVE, Pulse::FAILED, Ordering::AcqRel, Ordering::Acquire);
         if left.is_ok() {
             tracing::error!("the store's writer ended without being told to");

@@ -1,0 +1,442 @@
+//! The thread that lets sled follow the journal.
+//!
+//! It takes over a layer of the overlay when its generation of the journal is full, carries it into sled, and writes the
+//! checkpoint that frees the generation's file. In between it looks for orphans. It alone writes to sled while the store
+//! is open, so whether a key is an orphan is decided and acted upon in one place.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use task_broker_core::Timestamp;
+
+use super::census::Census;
+use super::checkpoint::Checkpoint;
+use super::journal::{Position, SECTOR, Segment, slot_of};
+use super::overlay::{Layer, Overlay};
+use super::tree::{Tree, TreeError};
+use super::writer::Shared;
+use super::{directory, keys};
+
+/// How many keys are looked at in one step of the search for orphans.
+const ORPHAN_STEP: usize = 64;
+/// How long the search rests after a step. Without a rest sled reads leaves faster than it gives old ones back:
+/// half a gigabyte more at a million tasks (measured).
+const ORPHAN_REST: Duration = Duration::from_millis(1);
+
+/// Room on the disk that is left alone, in bytes. sled must never meet a full disk: its error would stay until a
+/// restart. It writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
+const SPARE_BYTES: u64 = 16 << 20;
+/// How often a disk without room is looked at again.
+const ROOM_EVERY: Duration = Duration::from_secs(1);
+/// After how many tasks the room is looked at.
+const LOOK_EVERY: u32 = 64;
+
+/// How large the files of the journal grow by themselves, in sectors: 16 MiB each. A larger journal lets more changes of
+/// one task come to sled as one, and takes more memory and a longer start after a crash.
+const FULL_SECTORS: u64 = (16 << 20) / SECTOR as u64;
+/// They grow only where so many times the new length is free.
+const GROWTH_ROOM: u64 = 8;
+
+/// How long sled may take for one step before it is given up, in milliseconds.
+const STUCK_MS: u64 = 60_000;
+
+/// What the follower is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It has followed.
+    Idle,
+    /// It is following.
+    Working,
+    /// It waits for room on the disk.
+    NoRoom,
+    /// It has ended, as it was told to.
+    Ended,
+    /// It has failed, for good.
+    Failed,
+}
+
+/// Why the writer cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Stopped {
+    /// For now.
+    #[error("there is no room on the disk")]
+    NoRoom,
+    #[error("sled has failed; the log says how")]
+    Failed,
+    #[error("sled does not come back")]
+    Stuck,
+}
+
+enum Work {
+    Carry {
+        layer: Arc<Layer>,
+        position: Position,
+        census: Census,
+        clock: Timestamp,
+    },
+    Enlarge {
+        slot: usize,
+        sectors: u64,
+    },
+    Close,
+    /// End without a word in the checkpoint.
+    Abandon,
+}
+
+struct State {
+    work: Option<Work>,
+    stage: Stage,
+    /// A file of the journal that was made anew.
+    remade: Option<(usize, Segment)>,
+    /// Do not wait for room any more.
+    give_up: bool,
+}
+
+/// What writer, follower and probes share.
+pub(super) struct Line {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// When the follower last got anywhere, in milliseconds of the store's clock.
+    progress: AtomicU64,
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("stage", &self.stage()).finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    /// What the follower is doing.
+    pub(super) fn stage(&self) -> Stage {
+        self.state.lock().stage
+    }
+
+    /// Whether it has got nowhere for too long.
+    pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
+        let since = Timestamp::from_millis(self.progress.load(Ordering::Acquire));
+        self.stage() == Stage::Working && now.saturating_since(since) > STUCK_MS
+    }
+
+    fn set(&self, locked: &mut MutexGuard<'_, State>, stage: Stage) {
+        locked.stage = stage;
+        self.changed.notify_all();
+    }
+}
+
+/// The writer's hold on the follower.
+#[derive(Debug)]
+pub(super) struct Follower {
+    line: Arc<Line>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Starts the thread. `orphans` says whether there may be any.
+    pub(super) fn start(
+        tree: Tree,
+        overlay: Arc<Overlay>,
+        shared: Arc<Shared>,
+        checkpoint: Checkpoint,
+        orphans: bool,
+    ) -> std::io::Result<Self> {
+        let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
+        let line = Arc::new(Line {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            progress: AtomicU64::new(shared.clock.now().as_millis()),
+        });
+        let orphans_from = keys::NAMED_BY_HEADS.first().filter(|_| orphans).map(|kind| vec![*kind]);
+        let thread = Thread {
+            tree,
+            overlay,
+            shared: Arc::clone(&shared),
+            line: Arc::clone(&line),
+            checkpoint,
+            orphans_from,
+        };
+        let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
+        Ok(Self { line, shared, thread: Some(thread) })
+    }
+
+    /// For probes.
+    pub(super) fn line(&self) -> Arc<Line> {
+        Arc::clone(&self.line)
+    }
+
+    /// Whether it has followed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.stage() == Stage::Idle
+    }
+
+    /// Waits until it has followed, as long as it gets on.
+    pub(super) fn settle(&self) -> Result<(), Stopped> {
+        let mut state = self.line.state.lock();
+        loop {
+            match state.stage {
+                Stage::Idle => return Ok(()),
+                Stage::NoRoom => return Err(Stopped::NoRoom),
+                Stage::Failed | Stage::Ended => return Err(Stopped::Failed),
+                Stage::Working => {}
+            }
+            self.line.changed.wait_for(&mut state, Duration::from_secs(1));
+            let stuck = MutexGuard::unlocked(&mut state, || self.line.is_stuck(self.shared.clock.now()));
+            if stuck {
+                return Err(Stopped::Stuck);
+            }
+        }
+    }
+
+    fn hand_over(&self, work: Work) {
+        let mut state = self.line.state.lock();
+        self.line.progress.store(self.shared.clock.now().as_millis(), Ordering::Release);
+        state.work = Some(work);
+        self.line.set(&mut state, Stage::Working);
+    }
+
+    /// Lets it carry a layer. It must have settled.
+    pub(super) fn carry(&self, layer: Arc<Layer>, position: Position, census: Census, clock: Timestamp) {
+        self.hand_over(Work::Carry { layer, position, census, clock });
+    }
+
+    /// Lets it make a file of the journal anew, with at least so many sectors, and waits for it. It must have settled,
+    /// and the file must not be in use.
+    pub(super) fn enlarge(&self, slot: usize, sectors: u64) -> Result<(), Stopped> {
+        self.hand_over(Work::Enlarge { slot, sectors });
+        self.settle()?;
+        if self.line.state.lock().remade.is_some() { Ok(()) } else { Err(Stopped::NoRoom) }
+    }
+
+    /// A file of the journal that was made anew since this was last asked.
+    pub(super) fn take_remade(&self) -> Option<(usize, Segment)> {
+        self.line.state.lock().remade.take()
+    }
+
+    /// Ends the thread, and waits for that: then nothing holds sled's files but readers. What was not carried stays in
+    /// the journal.
+    pub(super) fn close(&mut self) -> Result<(), Stopped> {
+        let settled = self.settle();
+        {
+            let mut state = self.line.state.lock();
+            state.give_up = true;
+            state.work.get_or_insert(Work::Close);
+            self.line.changed.notify_all();
+        }
+        if matches!(settled, Err(Stopped::Stuck)) {
+            // It may never come back; the process is ending.
+            return settled;
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_panic| Stopped::Failed)?;
+        }
+        if self.line.stage() == Stage::Failed { Err(Stopped::Failed) } else { settled }
+    }
+}
+
+impl Drop for Follower {
+    /// Only where nobody has closed it: the writer has failed. What was not carried is in the journal.
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        {
+            let mut state = self.line.state.lock();
+            state.give_up = true;
+            state.work = Some(Work::Abandon);
+            self.line.changed.notify_all();
+        }
+        if !self.line.is_stuck(self.shared.clock.now()) {
+            // Whoever opens the store next must find sled's files closed. How the thread ended does not matter here.
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread itself.
+struct Thread {
+    tree: Tree,
+    overlay: Arc<Overlay>,
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    checkpoint: Checkpoint,
+    /// Where the search for orphans goes on; nothing when it is done.
+    orphans_from: Option<Vec<u8>>,
+}
+
+/// Says that the thread has failed, however it ends, unless it has said something better.
+struct OnExit(Arc<Line>);
+
+impl Drop for OnExit {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if state.stage != Stage::Ended {
+            self.0.set(&mut state, Stage::Failed);
+        }
+    }
+}
+
+impl Thread {
+    fn run(mut self) {
+        let on_exit = OnExit(Arc::clone(&self.line));
+        let ended = self.work();
+        let file = self.tree.path().to_owned();
+        // sled's files are closed before anybody is told.
+        drop(self);
+        match ended {
+            Ok(()) => {
+                let mut state = on_exit.0.state.lock();
+                on_exit.0.set(&mut state, Stage::Ended);
+            }
+            Err(TreeError::NoRoom) => {
+                tracing::warn!("stopped without room on the disk: the journal keeps what sled does not have");
+                let mut state = on_exit.0.state.lock();
+                on_exit.0.set(&mut state, Stage::Ended);
+            }
+            Err(error) => tracing::error!(%error, file = %file.display(), "sled cannot follow the journal"),
+        }
+    }
+
+    fn work(&mut self) -> Result<(), TreeError> {
+        loop {
+            match self.next() {
+                Work::Carry { layer, position, census, clock } => {
+                    self.carry(&layer, position, census, clock)?;
+                    self.overlay.forget();
+                    self.grow(position.generation)?;
+                }
+                Work::Enlarge { slot, sectors } => self.remake(slot, sectors)?,
+                Work::Close => return self.close(),
+                Work::Abandon => return Ok(()),
+            }
+            let mut state = self.line.state.lock();
+            self.line.set(&mut state, Stage::Idle);
+        }
+    }
+
+    /// The next thing to do; looks for orphans while there is none.
+    fn next(&mut self) -> Work {
+        loop {
+            {
+                let mut state = self.line.state.lock();
+                if let Some(work) = state.work.take() {
+                    return work;
+                }
+                if self.orphans_from.is_none() {
+                    self.line.changed.wait(&mut state);
+                    continue;
+                }
+                self.line.changed.wait_for(&mut state, ORPHAN_REST);
+                if state.work.is_some() {
+                    continue;
+                }
+            }
+            self.search_orphans();
+        }
+    }
+
+    /// One step of the search.
+    fn search_orphans(&mut self) {
+        if directory::free_bytes(self.tree.path()).is_ok_and(|room| room < SPARE_BYTES) {
+            return;
+        }
+        let Some(from) = self.orphans_from.take() else { return };
+        let index = &self.shared.index;
+        match self.tree.remove_orphans(&from, ORPHAN_STEP, |id| index.get(id)) {
+            Ok(Some(next)) => self.orphans_from = Some(next),
+            Ok(None) => {
+                let prefix = from.first().copied();
+                let later = keys::NAMED_BY_HEADS.iter().skip_while(|kind| Some(**kind) != prefix).nth(1);
+                self.orphans_from = later.map(|kind| vec![*kind]);
+            }
+            Err(error) => tracing::warn!(%error, "the search for orphaned payloads stopped"),
+        }
+    }
+
+    fn carry(
+        &mut self,
+        layer: &Layer,
+        position: Position,
+        census: Census,
+        clock: Timestamp,
+    ) -> Result<(), TreeError> {
+        let Self { tree, line, shared, .. } = self;
+        let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
+        let mut seen = 0;
+        tree.carry_all(layer, || {
+            line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
+            if seen % LOOK_EVERY == 0 {
+                wait_for_room(line, &directory)?;
+            }
+            seen = seen.wrapping_add(1);
+            Ok(())
+        })?;
+        self.checkpoint.position = position;
+        self.checkpoint.census = census;
+        self.checkpoint.not_before(clock);
+        self.tree.checkpoint(&self.checkpoint)
+    }
+
+    /// Makes the file of a generation that is over larger, if the journal has not reached its full length.
+    fn grow(&mut self, generation: u64) -> Result<(), TreeError> {
+        let slot = slot_of(generation);
+        let now = self.checkpoint.sectors.get(slot).copied().unwrap_or(FULL_SECTORS);
+        let wanted = (now * 2).min(FULL_SECTORS);
+        let room = directory::free_bytes(self.tree.path());
+        if wanted > now && room.is_ok_and(|room| room >= wanted * SECTOR as u64 * GROWTH_ROOM + SPARE_BYTES) {
+            self.remake(slot, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file of the journal anew. Where that fails, the old one is still there.
+    fn remake(&mut self, slot: usize, sectors: u64) -> Result<(), TreeError> {
+        let directory = self.tree.path().parent().unwrap_or_else(|| Path::new("."));
+        match Segment::make(directory, slot, self.checkpoint.key, sectors) {
+            Ok(segment) => {
+                if let Some(length) = self.checkpoint.sectors.get_mut(slot) {
+                    *length = segment.sectors();
+                }
+                // A longer file than the checkpoint knows is none that was cut; so this order is safe.
+                self.tree.checkpoint(&self.checkpoint)?;
+                self.line.state.lock().remade = Some((slot, segment));
+            }
+            Err(error) => tracing::warn!(%error, slot, "a file of the journal could not be made larger"),
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), TreeError> {
+        // A search that was not finished is made again at the next start.
+        self.checkpoint.clean = self.orphans_from.is_none();
+        self.checkpoint.not_before(self.shared.clock.now());
+        self.tree.checkpoint(&self.checkpoint)
+    }
+}
+
+/// Waits until there is room on the disk, or nobody wants to wait any more.
+fn wait_for_room(line: &Line, directory: &Path) -> Result<(), TreeError> {
+    let mut told = false;
+    loop {
+        if directory::free_bytes(directory)? >= SPARE_BYTES {
+            if told {
+                tracing::info!("there is room on the disk again");
+                let mut state = line.state.lock();
+                line.set(&mut state, Stage::Working);
+            }
+            return Ok(());
+        }
+        if !told {
+            tracing::error!(directory = %directory.display(), spare_bytes = SPARE_BYTES, "no room on the disk");
+            told = true;
+        }
+        let mut state = line.state.lock();
+        line.set(&mut state, Stage::NoRoom);
+        if state.give_up {
+            return Err(TreeError::NoRoom);
+        }
+        line.changed.wait_for(&mut state, ROOM_EVERY);
+    }
+}
