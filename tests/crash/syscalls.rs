@@ -244,10 +244,10 @@ fn every_acknowledgement_comes_after_a_completed_sync_of_what_it_acknowledges() 
 
 #[test]
 fn a_sync_that_is_too_early_too_late_or_failed_is_no_sync() {
-    let write = r#"7 pwrite64(11</x/db>, "h\0\1\2\3\4\5\6\7\10\t\n\v\f\r\16\0171", 18, 0) = 18"#;
+    let write = r#"7 pwrite64(11</x/journal-0>, "h\0\1\2\3\4\5\6\7\10\t\n\v\f\r\16\0171", 18, 0) = 18"#;
     let answer = r#"8 writev(14<socket:[1]>, [{iov_base="HTTP/1.1 200 OK\r\n", iov_len=17}], 1) = 17"#;
-    let sync = "9 fdatasync(12</x/db>) = 0";
-    let begun = "9 fdatasync(12</x/db> <unfinished ...>";
+    let sync = "9 fdatasync(12</x/journal-0>) = 0";
+    let begun = "9 fdatasync(12</x/journal-0> <unfinished ...>";
     let done = "9 <... fdatasync resumed>) = 0";
     let tasks = [("it".to_owned(), std::array::from_fn(|n| u8::try_from(n).unwrap()))];
     let passes = |lines: &[&str]| check(&parse(&format!("1 exited\n{}", lines.join("\n"))), &tasks);
@@ -259,8 +259,8 @@ fn a_sync_that_is_too_early_too_late_or_failed_is_no_sync() {
         &[write, answer, sync],
         &[begun, write, done, answer],
         &[write, begun, answer, done],
-        &[write, "9 fdatasync(12</x/db>) = -1 EIO (Input/output error)", answer],
-        &[write, "9 sync_file_range(12</x/db>, 0, 18, SYNC_FILE_RANGE_WRITE) = 0", answer],
+        &[write, "9 fdatasync(12</x/journal-0>) = -1 EIO (Input/output error)", answer],
+        &[write, "9 sync_file_range(12</x/journal-0>, 0, 18, SYNC_FILE_RANGE_WRITE) = 0", answer],
         &[write, "9 fdatasync(12</x/conf>) = 0", answer],
         &[sync, answer],
     ] {
