@@ -4,19 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use task_broker_core::{PayloadRef, Task, TaskId, Timestamp};
+use task_broker_core::{PayloadRef, Task, Timestamp};
 
 use super::census::Census;
 use super::follower::{Follower, Stopped};
 use super::journal::{Image, Journal, decode_body, encode_body, sectors_for, slot_of};
 use super::overlay::Overlay;
 use super::record;
+use crate::store::ListPlace;
 
 /// The newest state of one task that a group changed.
 #[derive(Debug)]
 pub(super) struct AfterImage {
     /// The task.
-    pub(super) id: TaskId,
+    pub(super) place: ListPlace,
     /// What was durable before.
     pub(super) before: Option<Arc<Task>>,
     /// The task and its encoded head; `None` when it is gone.
@@ -78,7 +79,7 @@ impl Disk {
     /// the store may open again.
     pub(super) fn commit(&mut self, group: &[AfterImage], now: Timestamp) -> Result<(), CommitError> {
         let images = group.iter().map(|image| Image {
-            id: image.id,
+            place: image.place,
             head: image.head.as_ref().map(|(_, head)| head.as_slice()),
             payloads: &image.payloads,
             dropped: &image.dropped,
@@ -88,10 +89,10 @@ impl Disk {
         for image in group {
             if let Some(before) = &image.before {
                 let head = record::encode(before).map_err(|_what| CommitError::Encode)?;
-                census.remove(image.id, &head);
+                census.remove(image.place.id, &head);
             }
             if let Some((_, head)) = &image.head {
-                census.add(image.id, head);
+                census.add(image.place.id, head);
             }
         }
         self.make_room(sectors_for(body.len()), now)?;

@@ -365,7 +365,7 @@ impl Thread {
         let Self { tree, line, shared, .. } = self;
         let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
         let mut seen = 0;
-        tree.carry_all(layer, || {
+        tree.carry(layer, || {
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
             if seen % LOOK_EVERY == 0 {
                 wait_for_room(line, &directory)?;

@@ -47,7 +47,7 @@ use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
-    Changes, Health, Hint, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Select, Store,
+    Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading, Select, Store,
     StoreError, Swept, Update, Updated, random_name,
 };
 use crate::clock::Clock;
@@ -159,13 +159,14 @@ impl SledStore {
     }
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
-    fn payloads(&self, id: TaskId, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
+    fn payloads(&self, task: &Task, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
         let db = self.db.read();
         let db = db.as_ref().ok_or(StoreError::Broken)?;
+        let place = ListPlace::of(task);
         let read = |reference: &PayloadRef| {
-            let bytes = match self.overlay.payload(id, reference) {
+            let bytes = match self.overlay.payload(place, reference) {
                 Some(bytes) => Some(bytes),
-                None => read_payload(db, id, reference)?,
+                None => read_payload(db, place, reference)?,
             };
             Ok(bytes.map(|bytes| (*reference, bytes)))
         };
@@ -215,7 +216,7 @@ impl Store for SledStore {
                 Ok(wanted) => wanted,
                 Err(rejection) => return Ok(Some(Err(rejection))),
             };
-            if let Some(payloads) = self.payloads(id, &wanted)? {
+            if let Some(payloads) = self.payloads(&task, &wanted)? {
                 return Ok(Some(Ok(Reading { task, payloads, now })));
             }
             // A payload is gone: either the task has moved on since, and is read again, or it is damage.
