@@ -30,6 +30,7 @@ mod writer;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::sled::Db;
 use async_trait::async_trait;
@@ -69,6 +70,8 @@ pub struct SledStore {
     follower: Arc<Line>,
     store_id: String,
     file: FileIdentity,
+    /// Whether the log knows that the file is gone.
+    told_gone: AtomicBool,
 }
 
 /// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
@@ -155,6 +158,7 @@ impl SledStore {
             follower: line,
             store_id: opened.store_id,
             file,
+            told_gone: AtomicBool::new(false),
         })
     }
 
@@ -302,7 +306,12 @@ impl Store for SledStore {
             Stage::Failed => Health::Failed("sled could not follow the journal"),
             _ if self.follower.is_stuck(now) => Health::Failed("sled does not come back"),
             _ if pulse.is_stuck(now) => Health::Failed("the disk does not come back"),
-            _ if self.file.is_gone() => Health::Failed("its files were deleted, moved or replaced"),
+            _ if self.file.is_gone() => {
+                if !self.told_gone.swap(true, Ordering::AcqRel) {
+                    tracing::error!(file = %self.file.path.display(), "the store's file was deleted, moved or replaced");
+                }
+                Health::Failed("its files were deleted, moved or replaced")
+            }
             Stage::NoRoom => Health::Unavailable("there is no room on the disk"),
             Stage::Idle | Stage::Working | Stage::Ended => Health::Ready,
         }
