@@ -37,7 +37,7 @@ fn change(root: &Path, key: &[u8], act: impl FnOnce(&mut Vec<u8>)) {
     raw(root, |db| {
         let mut value = db.get(key).unwrap().unwrap().to_vec();
         act(&mut value);
-        db.insert(&key, value).unwrap();
+        db.insert(key, value).unwrap();
     });
 }
 
@@ -162,7 +162,7 @@ async fn a_changed_payload_is_damage() {
         resealed[50] ^= 1;
         let shorter = seal::seal(&key, &seal::open(&key, &intact).unwrap()[1..]);
         for value in [flipped, seal::seal(&key, &resealed), shorter, Vec::new(), intact[..9].to_vec()] {
-            db.insert(&key, value).unwrap();
+            db.insert(key, value).unwrap();
             match arguments(&store, number).await {
                 Err(StoreError::Damaged { place }) => {
                     assert!(place.contains(&task.id.to_string()), "{place}");
