@@ -117,7 +117,7 @@ impl Disk {
                 self.follower.enlarge(slot, sectors.next_power_of_two())?;
                 self.take_remade();
             }
-            self.hand_over(now);
+            self.hand_over(now, false);
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Disk {
             return;
         }
         self.take_remade();
-        self.hand_over(now);
+        self.hand_over(now, false);
     }
 
     /// Lets sled follow, and waits until it has.
@@ -137,7 +137,7 @@ impl Disk {
     pub(super) fn follow(&mut self, now: Timestamp) -> Result<(), CommitError> {
         self.follower.settle()?;
         self.take_remade();
-        self.hand_over(now);
+        self.hand_over(now, false);
         self.follower.settle().map_err(CommitError::from)
     }
 
@@ -149,8 +149,8 @@ impl Disk {
 
     /// Lets sled follow up to the newest frame, and begins a new generation of the journal. The follower must have
     /// settled.
-    fn hand_over(&mut self, now: Timestamp) {
-        self.follower.carry(self.overlay.hand_over(), self.journal.position(), self.census, now);
+    fn hand_over(&mut self, now: Timestamp, last: bool) {
+        self.follower.carry(self.overlay.hand_over(), self.journal.position(), self.census, now, last);
         self.journal.turn();
         self.waiting_since = None;
     }
@@ -159,7 +159,7 @@ impl Disk {
     pub(super) fn close(&mut self, now: Timestamp) -> Result<(), CommitError> {
         match self.follower.settle() {
             Ok(()) => {
-                self.hand_over(now);
+                self.hand_over(now, true);
                 // Told when it closes.
                 drop(self.follower.settle());
             }

@@ -134,8 +134,14 @@ impl SledStore {
         let orphans = !opened.clean && !opened.fresh;
         let checkpoint = opened.checkpoint;
         let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
-        let follower =
-            Follower::start(opened.tree, Arc::clone(&overlay), Arc::clone(&shared), checkpoint, orphans);
+        let follower = Follower::start(
+            opened.tree,
+            Arc::clone(&overlay),
+            Arc::clone(&shared),
+            checkpoint,
+            options.spare_bytes,
+            orphans,
+        );
         let follower = follower.map_err(io)?;
         let line = follower.line();
         let (queue, jobs) = Queue::new();

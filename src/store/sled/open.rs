@@ -41,13 +41,15 @@ pub struct SledOptions {
     pub existing_only: bool,
     /// sled's cache in bytes. Its real use of memory is a multiple of this.
     pub cache_bytes: u64,
+    /// Room on the disk that is left alone, in bytes: with less, commands are refused.
+    pub spare_bytes: u64,
 }
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20 }
+        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20, spare_bytes: 16 << 20 }
     }
 }
 
@@ -293,7 +295,7 @@ fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
     getrandom::fill(&mut key).map_err(std::io::Error::other).map_err(io)?;
     let key = u64::from_le_bytes(key);
     for slot in 0..SLOTS {
-        Segment::make(path, slot, key, FIRST_SECTORS).map_err(io)?;
+        Segment::make(path, slot, key, 0, FIRST_SECTORS).map_err(io)?;
     }
     let checkpoint = Checkpoint::first(key, [FIRST_SECTORS; SLOTS]);
     let checkpoint = checkpoint.seal().map_err(|broken| damaged(broken.to_string()))?;

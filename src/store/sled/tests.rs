@@ -3,6 +3,7 @@
 mod damage;
 mod directory;
 mod groups;
+mod journal;
 mod leftovers;
 mod restart;
 

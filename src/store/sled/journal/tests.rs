@@ -30,7 +30,7 @@ struct Scene {
 impl Scene {
     fn new(sectors: u64) -> Self {
         let directory = TempDir::new().unwrap();
-        let segments = [0, 1].map(|slot| Segment::make(directory.path(), slot, KEY, sectors).unwrap());
+        let segments = [0, 1].map(|slot| Segment::make(directory.path(), slot, KEY, 0, sectors).unwrap());
         let journal = Journal::go_on(KEY, segments, Position::default());
         Self { directory, journal, heads: Vec::new(), census: Census::default() }
     }
@@ -223,6 +223,17 @@ proptest! {
             prop_assert!(images.len() * 37 <= body.len());
         }
     }
+}
+
+#[test]
+fn a_generation_whose_file_was_made_anew_is_missed() {
+    let mut scene = Scene::new(64);
+    scene.append(1, 700);
+    Segment::make(scene.directory.path(), 1, KEY, 1, 128).unwrap();
+    assert_eq!(scene.replay().unwrap_err(), (scene.file(), 0), "of a checkpoint before it");
+    let segments = [0, 1].map(|slot| Segment::open(scene.directory.path(), slot).unwrap());
+    let after = replay(&segments, KEY, scene.journal.position()).unwrap().unwrap();
+    assert_eq!((after.frames, after.cut), (0, None));
 }
 
 #[test]

@@ -162,7 +162,7 @@ async fn a_changed_payload_is_damage() {
         resealed[50] ^= 1;
         let shorter = seal::seal(&key, &seal::open(&key, &intact).unwrap()[1..]);
         for value in [flipped, seal::seal(&key, &resealed), shorter, Vec::new(), intact[..9].to_vec()] {
-            db.insert(key, value).unwrap();
+            db.insert(&*key, value).unwrap();
             match arguments(&store, number).await {
                 Err(StoreError::Damaged { place }) => {
                     assert!(place.contains(&task.id.to_string()), "{place}");
