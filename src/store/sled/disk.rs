@@ -122,6 +122,11 @@ impl Disk {
         Ok(())
     }
 
+    /// Whether there is room for what can wait.
+    pub(super) fn has_room_to_spare(&self) -> bool {
+        self.journal.is_half_empty() || self.follower.is_idle()
+    }
+
     /// Lets sled follow if what it does not have has waited for long.
     pub(super) fn rest(&mut self, now: Timestamp) {
         let waited = self.waiting_since.map_or(0, |since| now.saturating_since(since));

@@ -258,6 +258,11 @@ impl Writer {
     }
 
     fn sweep(&mut self, group: &mut Group, max: usize, now: Timestamp) -> Swept {
+        // Commands come first: when a million tasks expire at once, removing them must not fill the journal, or
+        // everybody would wait for sled.
+        if !self.disk.has_room_to_spare() {
+            return Swept { removed: 0, more: self.ledger.any_due(now) };
+        }
         let due = self.ledger.due(now, max);
         for id in &due {
             if let Some(task) = self.newest(group, *id) {
