@@ -49,6 +49,17 @@ impl Clock {
         }
     }
 
+    /// How far this clock is ahead of the operating system's, in milliseconds; negative when it is behind. It was
+    /// anchored once, and the other one may have been set since.
+    #[must_use]
+    pub fn ahead_ms(&self) -> i64 {
+        let signed = |time: Timestamp| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        match &*self.0 {
+            Inner::System { .. } => signed(self.now()).saturating_sub(signed(Self::system().now())),
+            Inner::Manual(_) => 0,
+        }
+    }
+
     /// Makes sure that the clock shows at least `floor` from now on.
     pub fn not_before(&self, floor: Timestamp) {
         match &*self.0 {
@@ -67,6 +78,25 @@ impl Clock {
         if let Inner::Manual(now) = &*self.0 {
             now.fetch_add(u64::try_from(by.as_millis()).unwrap_or(u64::MAX), Ordering::AcqRel);
         }
+    }
+}
+
+/// How long something takes. Nothing that is kept may depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the one place that asks the operating system")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// What has passed since.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::config::{Serve, Settings, StoreUrl};
 use crate::http::serve::{ConnectionLimits, serve};
-use crate::http::{App, router};
+use crate::http::{App, service};
 use crate::store::memory::MemoryStore;
 use crate::store::sled::{OpenError, SledOptions, SledStore};
 use crate::store::{Health, Store, random_name};
@@ -92,8 +92,9 @@ pub async fn run(
     let draining = CancellationToken::new();
     let stop_serving = CancellationToken::new();
     let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone()));
-    let router = router(Arc::clone(&app));
-    let mut serving = tokio::spawn(serve(listener, router, stop_serving.clone(), connections));
+    let open = app.connections();
+    let service = service(Arc::clone(&app));
+    let mut serving = tokio::spawn(serve(listener, service, stop_serving.clone(), connections, open));
     let background = {
         let broker = Arc::clone(&broker);
         tokio::spawn(async move { broker.run().await })

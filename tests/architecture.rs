@@ -20,10 +20,16 @@ use std::path::{Path, PathBuf};
 const ROOMS: &[(&str, &[&str])] = &[
     // The time, which everybody is given.
     ("clock", &[]),
+    // Counts for metrics. Whoever counts may know it.
+    ("histogram", &[]),
+    // The operating system's numbers about the process.
+    ("process", &[]),
+    // The request that is being worked on, for the log.
+    ("request", &[]),
     // What keeps tasks: the trait, its value types, and drivers that do not know each other.
-    ("store", &[]),
+    ("store", &["histogram"]),
     ("store::memory", &["store", "clock"]),
-    ("store::sled", &["store", "clock"]),
+    ("store::sled", &["store", "clock", "histogram"]),
     // Authorises and executes. It knows the trait of a store and no driver.
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
@@ -35,7 +41,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "auth",
             "broker",
             "clock",
+            "histogram",
+            "process",
+            "request",
             "store::Applied",
+            "store::EmbeddedStats",
+            "store::FOLLOWER_STAGES",
             "store::Health",
             "store::ListPlace",
             "store::ListQuery",
@@ -64,16 +75,17 @@ const CRATES: &[(&str, &[&str])] = &[
     ("http_body_util", &["http"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
+    ("prometheus_client", &["http"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
     ("serde_json", &["auth", "http"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
     ("xxhash_rust", &["store::sled"]),
-    ("rustix", &["store::sled", "main"]),
+    ("rustix", &["process", "store::sled", "main"]),
     ("clap", &["config", "main"]),
     ("tracing_subscriber", &["telemetry"]),
-    ("tokio", &["broker", "http", "main", "run", "store", "store::memory", "store::sled"]),
+    ("tokio", &["broker", "http", "main", "request", "run", "store", "store::memory", "store::sled"]),
 ];
 
 /// What a crate of the workspace may depend on, tests aside. A crate that is not there yet has nothing to say.

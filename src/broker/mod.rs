@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use self::hub::Hub;
 use self::seats::Seats;
 use crate::store::{
-    Applied, Health, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Store, StoreError, Update,
-    Updated,
+    Applied, Health, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Store, StoreError, StoreStats,
+    Update, Updated,
 };
 
 pub use self::refusal::Refusal;
@@ -66,6 +66,17 @@ pub struct Created {
     pub snapshot: Snapshot,
     /// Whether this call has created it.
     pub created: bool,
+}
+
+/// Numbers for operators.
+#[derive(Clone, Debug)]
+pub struct BrokerStats {
+    /// Open waits.
+    pub waits: usize,
+    /// Open streams.
+    pub streams: usize,
+    /// What the store tells.
+    pub store: StoreStats,
 }
 
 /// Which payloads a view shows.
@@ -130,6 +141,12 @@ impl Broker {
     #[must_use]
     pub fn health(&self) -> Health {
         self.store.health()
+    }
+
+    /// Numbers for operators.
+    pub async fn stats(&self) -> BrokerStats {
+        let store = self.store.stats().await;
+        BrokerStats { waits: self.waits.taken(), streams: self.streams.taken(), store }
     }
 
     /// Lets waits answer and streams end; both refuse to begin from now on.

@@ -58,6 +58,11 @@ impl Seats {
         Ok(Seat { taken: Arc::clone(&self.taken), subject: subject.clone() })
     }
 
+    /// How many places are taken.
+    pub(super) fn taken(&self) -> usize {
+        *self.taken.lock().total.borrow()
+    }
+
     /// Waits until nobody is seated.
     pub(super) async fn empty(&self) {
         let mut total = self.taken.lock().total.subscribe();

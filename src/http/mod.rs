@@ -3,8 +3,11 @@
 mod answer;
 mod body;
 mod gate;
+mod metrics;
+pub mod observe;
 mod probes;
 mod rpc;
+mod scrape;
 pub mod serve;
 
 use std::sync::Arc;
@@ -13,12 +16,15 @@ use axum::Router;
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
+use task_broker_core::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::CorsLayer;
 
 use self::answer::AnswerRoom;
 use self::body::BodyRoom;
+use self::metrics::Metrics;
+use self::observe::{Connections, Observed, REQUEST_ID};
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
 use crate::clock::Clock;
@@ -53,6 +59,9 @@ pub struct App {
     bodies: BodyRoom,
     answers: AnswerRoom,
     draining: CancellationToken,
+    metrics: Metrics,
+    connections: Connections,
+    started: Timestamp,
 }
 
 impl App {
@@ -70,13 +79,22 @@ impl App {
         Self {
             broker,
             auth,
+            started: clock.now(),
             clock,
+            metrics: Metrics::default(),
+            connections: Connections::default(),
             requests,
             bodies: BodyRoom::new(room),
             answers: AnswerRoom::new(room),
             settings,
             draining,
         }
+    }
+
+    /// Where connections are counted.
+    #[must_use]
+    pub fn connections(&self) -> Connections {
+        self.connections.clone()
     }
 
     /// Waits until no call is being worked on. New ones should be refused by then.
@@ -88,8 +106,13 @@ impl App {
     }
 }
 
+/// The whole service.
+pub fn service(app: Arc<App>) -> Observed {
+    Observed::new(router(Arc::clone(&app)), app)
+}
+
 /// Every path of the service.
-pub fn router(app: Arc<App>) -> Router {
+fn router(app: Arc<App>) -> Router {
     let rpc = post(rpc::handle).fallback(rpc::wrong_method);
     // Only for pages that may call at all; without a list even their question is refused.
     let allowed: Vec<_> =
@@ -99,6 +122,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/rpc", rpc)
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
+        .route("/metrics", get(scrape::metrics))
         .route("/openapi.yaml", get(probes::openapi))
         .fallback(rpc::no_such_path)
         .with_state(app)
@@ -110,5 +134,5 @@ fn cors(allowed: Vec<HeaderValue>) -> CorsLayer {
         .allow_origin(allowed)
         .allow_methods([Method::POST])
         .allow_headers([ACCEPT, AUTHORIZATION, CONTENT_TYPE])
-        .expose_headers([RETRY_AFTER, WWW_AUTHENTICATE])
+        .expose_headers([RETRY_AFTER, WWW_AUTHENTICATE, REQUEST_ID])
 }

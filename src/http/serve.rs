@@ -3,6 +3,7 @@
 //! A socket that is silent, or that sends its request head byte by byte, is closed; one on which a request is
 //! being served is left alone, however long a wait or a stream takes (case B12).
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,9 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::{Request, Version};
+use axum::http::{Request, Response, Version};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,6 +25,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
+
+use super::observe::Connections;
 
 /// How long an accept loop rests when the system has no file for another socket.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
@@ -65,12 +67,27 @@ impl Default for ConnectionLimits {
     }
 }
 
+/// What answers requests.
+pub trait App:
+    Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<S> App for S where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
 /// Serves `app` on `listener` until `shutdown`, then lets open requests finish. Drop the future to cut them off.
 pub async fn serve(
     listener: TcpListener,
-    app: Router,
+    app: impl App,
     shutdown: CancellationToken,
     limits: ConnectionLimits,
+    connections: Connections,
 ) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let tracker = TaskTracker::new();
@@ -85,12 +102,13 @@ pub async fn serve(
         };
         let Some((stream, place)) = accepted else { continue };
         let (app, shutdown, cut) = (app.clone(), shutdown.clone(), cut.clone());
+        let counted = connections.enter();
         tracker.spawn(async move {
             tokio::select! {
                 () = serve_connection(stream, app, shutdown, limits) => {}
                 () = cut.cancelled() => {}
             }
-            drop(place);
+            drop((place, counted));
         });
     }
     drop(listener);
@@ -120,7 +138,7 @@ async fn accept(
 
 async fn serve_connection(
     stream: TcpStream,
-    app: Router,
+    app: impl App,
     shutdown: CancellationToken,
     limits: ConnectionLimits,
 ) {
@@ -466,6 +484,7 @@ impl AsyncWrite for Timed {
 
 #[cfg(test)]
 mod tests {
+    use axum::Router;
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -498,7 +517,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let served = tokio::spawn(serve(listener, app, shutdown.clone(), limits));
+        let served = tokio::spawn(serve(listener, app, shutdown.clone(), limits, Connections::default()));
         Server { address, shutdown, served }
     }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use task_broker_core::{Effect, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp, Usage};
+use task_broker_core::{Effect, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp, Usage};
 use tokio::sync::broadcast;
 
 use super::changelog::ChangeLog;
 use super::{
     Applied, Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading,
-    Select, Situation, Store, StoreError, Swept, Update, Updated,
+    Select, Situation, Store, StoreError, StoreStats, Swept, Update, Updated,
 };
 use crate::clock::Clock;
 
@@ -223,6 +223,20 @@ impl Store for MemoryStore {
 
     fn health(&self) -> Health {
         if self.state.lock().closed { Health::Closed } else { Health::Ready }
+    }
+
+    async fn stats(&self) -> StoreStats {
+        let state = self.state.lock();
+        let now = self.clock.now();
+        let mut stats = StoreStats::default();
+        for task in state.tasks.values().map(|kept| &kept.task) {
+            for (status, count) in Status::ALL.iter().zip(&mut stats.tasks) {
+                *count += u64::from(task.status() == *status);
+            }
+            stats.task_bytes += task.footprint();
+            stats.expired += u64::from(task.is_expired(now));
+        }
+        stats
     }
 
     fn store_id(&self) -> &str {

@@ -18,10 +18,12 @@ use tokio::sync::broadcast;
 mod changelog;
 pub mod memory;
 pub mod sled;
+mod stats;
 #[cfg(test)]
 mod suite;
 
 pub use changelog::{Change, Changes};
+pub use stats::{EmbeddedStats, FOLLOWER_STAGES, StoreStats};
 
 /// What a decision needs to know beside the task: read in the same atomic step.
 #[derive(Clone, Copy, Debug)]
@@ -330,6 +332,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Whether the store can take and keep a command. Cheap: probes ask often.
     fn health(&self) -> Health;
+
+    /// Numbers for operators. Cheap, whatever the store holds; what cannot be had soon is left out or is not the newest.
+    async fn stats(&self) -> StoreStats;
 
     /// The id of the store, made when it was created.
     fn store_id(&self) -> &str;

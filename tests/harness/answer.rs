@@ -118,9 +118,10 @@ impl Answer {
         assert!(self.body.is_empty(), "{self}");
     }
 
-    /// Everything a caller could tell two answers apart by: status, headers but for the time, body.
+    /// Everything a caller could tell two answers apart by: status, headers but for the time and the id of the request,
+    /// body.
     pub(crate) fn fingerprint(&self) -> (u16, Vec<(String, String)>, Bytes) {
-        let headers = self.headers.iter().filter(|(name, _)| *name != "date");
+        let headers = self.headers.iter().filter(|(name, _)| *name != "date" && *name != "x-request-id");
         let mut headers: Vec<_> =
             headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
         headers.sort();

@@ -38,6 +38,7 @@ mod lifecycle;
 mod list;
 mod list_walks;
 mod methods;
+mod metrics;
 mod nesting;
 mod probes;
 mod quotas;

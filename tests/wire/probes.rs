@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::harness::{Auth, Broker, BrokerOptions, Store};
 
-const PATHS: [&str; 3] = ["/livez", "/readyz", "/openapi.yaml"];
+const PATHS: [&str; 4] = ["/livez", "/readyz", "/metrics", "/openapi.yaml"];
 
 #[tokio::test]
 async fn probes_need_no_token_where_calls_do() {
@@ -16,7 +16,7 @@ async fn probes_need_no_token_where_calls_do() {
         assert_eq!(anonymous.http(Method::GET, path).await.status, 200, "{path}");
     }
     let garbage = broker.bearer("garbage");
-    for path in ["/livez", "/readyz"] {
+    for path in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(garbage.http(Method::GET, path).await.status, 200, "{path} does not look at tokens");
     }
 }
@@ -33,7 +33,7 @@ async fn the_openapi_document_describes_the_paths(broker: &Broker) {
     let answer = broker.anonymous().http(Method::GET, "/openapi.yaml").await;
     let text = answer.text();
     assert!(text.lines().any(|line| line.starts_with("openapi: ")), "{answer}");
-    for path in ["/rpc:", "/livez:", "/readyz:", "/openapi.yaml:"] {
+    for path in ["/rpc:", "/livez:", "/readyz:", "/metrics:", "/openapi.yaml:"] {
         assert!(text.lines().any(|line| line.trim() == path), "no {path} in the document");
     }
 }
@@ -49,7 +49,7 @@ async fn probes_show_no_tasks_and_no_subjects(broker: &Broker) {
 
 async fn probes_are_only_read(broker: &Broker) {
     let alice = broker.user("alice");
-    for path in ["/livez", "/readyz"] {
+    for path in ["/livez", "/readyz", "/metrics"] {
         for method in [Method::POST, Method::DELETE] {
             let answer = alice.http(method.clone(), path).await;
             assert_eq!(answer.status, 405, "{method} {path}");

@@ -76,6 +76,10 @@ impl Bent {
 
 #[async_trait]
 impl Store for Bent {
+    async fn stats(&self) -> crate::store::StoreStats {
+        self.inner.stats().await
+    }
+
     async fn insert(&self, insertion: Insertion) -> Result<Inserted, StoreError> {
         self.fails()?;
         match self.found {

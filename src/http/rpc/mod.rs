@@ -22,8 +22,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use self::failure::Failure;
 use super::answer::NoRoom;
 use super::body::BodyError;
+use super::metrics::{OK, UNKNOWN};
 use super::{App, gate};
 use crate::auth::Verified;
+use crate::clock::Stopwatch;
+use crate::request::{self, Note};
 
 /// The largest answer of a batch or a list, in bytes (WIRE.md, Limits).
 const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -55,12 +58,15 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
                 deliver(&app, served, entry.is_some_and(|entry| entry.changes), permit).await
             }
         },
-        Parsed::Single(Err(refusal)) if refusal.notification => accepted(),
-        Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
+        Parsed::Single(Err(refusal)) => {
+            answered(&app, None, refusal.error.kind());
+            if refusal.notification { accepted() } else { failed(refusal.id.as_ref(), refusal.error.into()) }
+        }
         Parsed::Batch(calls) => {
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
             let served = Box::pin(batch(&app, &verified, calls, &body)).await;
+            request::note(Note { method: Some("batch"), outcome: Some(OK) });
             deliver(&app, served, changes, permit).await
         }
     }
@@ -150,8 +156,22 @@ async fn serve(
     call: &Call<'_>,
     body: &Bytes,
 ) -> Result<Vec<u8>, Failure> {
-    let Some(entry) = entry else { return Err(ErrorObject::method_not_found().into()) };
-    dispatch::serve(app, &verified.caller, entry, call, body).await
+    let Some(entry) = entry else {
+        answered(app, None, Some(Kind::MethodNotFound));
+        return Err(ErrorObject::method_not_found().into());
+    };
+    let time = Stopwatch::start();
+    let served = dispatch::serve(app, &verified.caller, entry, call, body).await;
+    app.metrics.took(entry.method, time.elapsed());
+    answered(app, Some(entry.method), served.as_ref().err().and_then(|failure| failure.error.kind()));
+    served
+}
+
+/// Counts a call that has its answer, and notes it for the line in the log.
+fn answered(app: &App, method: Option<MethodName>, error: Option<Kind>) {
+    app.metrics.call(method, error);
+    let method = method.map_or(UNKNOWN, MethodName::as_str);
+    request::note(Note { method: Some(method), outcome: Some(error.map_or(OK, Kind::as_str)) });
 }
 
 /// A wait or a stream.
@@ -164,18 +184,21 @@ async fn long_call(
     body: &Bytes,
 ) -> Response<Body> {
     // As a notification there is nobody to tell, so there is nothing to wait for.
-    let Some(id) = &call.id else { return accepted() };
+    let Some(id) = &call.id else {
+        answered(app, Some(entry.method), None);
+        return accepted();
+    };
     if entry.method != MethodName::Watch {
         let served = single(app, verified, Some(entry), call, body).await;
         return deliver(app, served, false, ()).await;
     }
-    if !gate::accepts_event_stream(headers) {
-        return failed(Some(id), ErrorObject::not_acceptable("text/event-stream").into());
-    }
-    match stream::open(app, verified, call, body) {
-        Ok(response) => response,
-        Err(failure) => failed(Some(id), failure),
-    }
+    let opened = if gate::accepts_event_stream(headers) {
+        stream::open(app, verified, call, body)
+    } else {
+        Err(ErrorObject::not_acceptable("text/event-stream").into())
+    };
+    answered(app, Some(entry.method), opened.as_ref().err().and_then(|failure| failure.error.kind()));
+    opened.unwrap_or_else(|failure| failed(Some(id), failure))
 }
 
 type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
@@ -206,8 +229,14 @@ async fn batch_element(
 ) -> Option<Vec<u8>> {
     let call = match element {
         Ok(call) => call,
-        Err(refusal) if refusal.notification => return None,
-        Err(refusal) => return Some(envelope::failure(refusal.id.as_ref(), &refusal.error)),
+        Err(refusal) if refusal.notification => {
+            answered(app, None, refusal.error.kind());
+            return None;
+        }
+        Err(refusal) => {
+            answered(app, None, refusal.error.kind());
+            return Some(envelope::failure(refusal.id.as_ref(), &refusal.error));
+        }
     };
     let entry = lookup(&call.method);
     let full = || {
@@ -216,8 +245,10 @@ async fn batch_element(
     };
     let served = if so_far > MAX_ANSWER_BYTES {
         // Not carried out: its answer could not be sent.
+        answered(app, entry.map(|entry| entry.method), Some(Kind::LimitExceeded));
         Err(full())
-    } else if entry.is_some_and(|entry| entry.single_only) {
+    } else if let Some(entry) = entry.filter(|entry| entry.single_only) {
+        answered(app, Some(entry.method), Some(Kind::InvalidRequest));
         Err(ErrorObject::invalid_request("this method must be called alone, not in a batch").into())
     } else {
         serve(app, verified, entry, call, body).await
@@ -230,6 +261,11 @@ async fn batch_element(
         Ok(_) => Some(envelope::failure(Some(id), &full().error)),
         Err(failure) => Some(envelope::failure(Some(id), &failure.error)),
     }
+}
+
+/// The word that the wire has for a status of a task.
+pub(super) fn status_word(status: task_broker_core::Status) -> &'static str {
+    views::status(status).as_str()
 }
 
 fn json(status: StatusCode, body: impl Into<Body>) -> Response<Body> {

@@ -127,6 +127,11 @@ impl Disk {
         self.journal.is_half_empty() || self.follower.is_idle()
     }
 
+    /// How many bytes of the journal's current file are written, and how many it has.
+    pub(super) fn fill(&self) -> (u64, u64) {
+        self.journal.fill()
+    }
+
     /// Lets sled follow if what it does not have has waited for long.
     pub(super) fn rest(&mut self, now: Timestamp) {
         let waited = self.waiting_since.map_or(0, |since| now.saturating_since(since));

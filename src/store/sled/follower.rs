@@ -108,6 +108,19 @@ impl std::fmt::Debug for Line {
     }
 }
 
+impl Stage {
+    /// Its word in [`crate::store::FOLLOWER_STAGES`].
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Working => "working",
+            Self::NoRoom => "no_room",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl Line {
     /// What the follower is doing.
     pub(super) fn stage(&self) -> Stage {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use task_broker_core::{Subject, Task, TaskId};
 
+use super::meter::Tally;
 use crate::store::{ListPlace, Listed};
 
 /// Enough shards that a reader seldom meets the writer.
@@ -17,6 +18,7 @@ const SHARDS: usize = 64;
 pub(super) struct Index {
     shards: Vec<RwLock<HashMap<TaskId, Arc<Task>>>>,
     order: RwLock<Order>,
+    tally: Tally,
 }
 
 /// The order of lists. A task stands once if its creator is its owner, which most are: a place costs about 48 bytes.
@@ -51,7 +53,11 @@ impl Order {
 
 impl Default for Index {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), order: RwLock::default() }
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            order: RwLock::default(),
+            tally: Tally::default(),
+        }
     }
 }
 
@@ -71,12 +77,19 @@ impl Index {
         self.shards.iter().map(|shard| shard.read().len()).sum()
     }
 
+    /// How many there are in each status, and what they take.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     /// Shows a new state of a task to readers. It must be durable.
     pub(super) fn publish(&self, task: &Arc<Task>) {
         let Some(shard) = self.shard(task.id) else { return };
         let before = shard.write().insert(task.id, Arc::clone(task));
-        if before.is_none() {
-            self.order.write().insert(task);
+        self.tally.add(task);
+        match before {
+            None => self.order.write().insert(task),
+            Some(before) => self.tally.remove(&before),
         }
     }
 
@@ -84,6 +97,7 @@ impl Index {
     pub(super) fn withdraw(&self, id: TaskId) {
         let Some(shard) = self.shard(id) else { return };
         let Some(task) = shard.write().remove(&id) else { return };
+        self.tally.remove(&task);
         self.order.write().remove(&task);
     }
 

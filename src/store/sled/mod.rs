@@ -19,6 +19,7 @@ mod intern;
 mod journal;
 mod keys;
 mod ledger;
+mod meter;
 mod open;
 mod overlay;
 mod queue;
@@ -42,14 +43,15 @@ use self::disk::Disk;
 use self::extending::Extending;
 use self::follower::{Follower, Line, Stage};
 use self::journal::Journal;
+use self::meter::{Meter, Room};
 use self::overlay::Overlay;
 use self::queue::{Job, Queue};
 use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
-    Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading, Select, Store,
-    StoreError, Swept, Update, Updated, random_name,
+    Changes, EmbeddedStats, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading,
+    Select, Store, StoreError, StoreStats, Swept, Update, Updated, random_name,
 };
 use crate::clock::Clock;
 
@@ -72,6 +74,7 @@ pub struct SledStore {
     file: FileIdentity,
     /// Whether the log knows that the file is gone.
     told_gone: AtomicBool,
+    room: Arc<Room>,
 }
 
 /// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
@@ -126,6 +129,7 @@ impl SledStore {
             hints: broadcast::channel(1024).0,
             pulse: Pulse::default(),
             extending: Extending::default(),
+            meter: Meter::default(),
             clock,
         });
         let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
@@ -165,6 +169,7 @@ impl SledStore {
             store_id: opened.store_id,
             file,
             told_gone: AtomicBool::new(false),
+            room: Arc::new(Room::new(options.path.clone())),
         })
     }
 
@@ -320,6 +325,29 @@ impl Store for SledStore {
             }
             Stage::NoRoom => Health::Unavailable("there is no room on the disk"),
             Stage::Idle | Stage::Working | Stage::Ended => Health::Ready,
+        }
+    }
+
+    async fn stats(&self) -> StoreStats {
+        let (shared, meter) = (&self.shared, &self.shared.meter);
+        let (tasks, task_bytes) = shared.index.tally().read();
+        let (queue_commands, queue_bytes) = self.queue.depth();
+        let room = self.room.look().await;
+        StoreStats {
+            tasks,
+            task_bytes,
+            expired: meter.expired.load(Ordering::Relaxed),
+            embedded: Some(EmbeddedStats {
+                queue_commands,
+                queue_bytes,
+                commits: meter.commits.snapshot(),
+                group_commands: meter.group_commands.snapshot(),
+                journal_bytes: meter.journal.load(Ordering::Relaxed),
+                journal_capacity_bytes: meter.journal_capacity.load(Ordering::Relaxed),
+                follower: self.follower.stage().as_str(),
+                disk_bytes: room.used,
+                free_bytes: room.free,
+            }),
         }
     }
 

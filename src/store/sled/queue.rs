@@ -62,6 +62,14 @@ impl Queue {
         (Self { jobs, room: Arc::new(Semaphore::new(UNITS)) }, receiver)
     }
 
+    /// How many commands wait, and how many bytes they and those that are being worked on carry.
+    pub(super) fn depth(&self) -> (u64, u64) {
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let commands = self.jobs.max_capacity().saturating_sub(self.jobs.capacity());
+        let units = UNITS.saturating_sub(self.room.available_permits());
+        (wide(commands), wide(units).saturating_mul(UNIT))
+    }
+
     /// Hands over a job and waits for its answer. Once a job is queued, it is carried out whether or not anybody
     /// still waits.
     pub(super) async fn ask<T>(

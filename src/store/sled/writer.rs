@@ -19,9 +19,10 @@ use super::extending::Extending;
 use super::index::Index;
 use super::intern::Interner;
 use super::ledger::Ledger;
+use super::meter::Meter;
 use super::queue::{Job, Queued, Reply};
 use super::record;
-use crate::clock::Clock;
+use crate::clock::{Clock, Stopwatch};
 use crate::store::changelog::ChangeLog;
 use crate::store::{
     Applied, Hint, Inserted, Insertion, ListPlace, Situation, StoreError, Swept, Update, Updated, expired,
@@ -72,6 +73,7 @@ pub(super) struct Shared {
     pub(super) hints: broadcast::Sender<Arc<[Hint]>>,
     pub(super) pulse: Pulse,
     pub(super) extending: Extending,
+    pub(super) meter: Meter,
     pub(super) clock: Clock,
 }
 
@@ -195,6 +197,15 @@ impl Writer {
         }
         self.disk.rest(now);
         Ok(closing)
+    }
+
+    /// Tells who asks how things stand.
+    fn tell(&mut self, now: Timestamp) {
+        let meter = &self.shared.meter;
+        let (written, capacity) = self.disk.fill();
+        meter.journal.store(written, Ordering::Relaxed);
+        meter.journal_capacity.store(capacity, Ordering::Relaxed);
+        meter.expired.store(self.ledger.overdue(now), Ordering::Relaxed);
     }
 
     /// The newest decided state of a task: of this group, or the durable one.
@@ -346,8 +357,9 @@ impl Writer {
 
     /// Makes the group durable, shows it, answers. Without room for it, nothing of it has happened.
     fn finish(&mut self, group: Group, now: Timestamp) -> Result<(), CommitError> {
-        let Group { staged, events, answers, .. } = group;
+        let Group { staged, events, answers, commands, .. } = group;
         if !staged.is_empty() {
+            self.shared.meter.group_commands.observe(u64::try_from(commands).unwrap_or(u64::MAX));
             let before = |id| self.shared.index.get(id);
             let images: Vec<_> = staged
                 .into_iter()
@@ -390,6 +402,7 @@ impl Writer {
             // Nobody listens: fine, hints may be lost.
             drop(self.shared.hints.send(hints));
         }
+        self.tell(now);
         answers.into_iter().for_each(Answer::send);
         Ok(())
     }
@@ -397,7 +410,9 @@ impl Writer {
     fn commit(&mut self, images: &[AfterImage], now: Timestamp) -> Result<(), CommitError> {
         let committing = &self.shared.pulse.committing;
         committing.store(self.shared.clock.now().as_millis(), Ordering::Release);
+        let took = Stopwatch::start();
         let committed = self.disk.commit(images, now);
+        self.shared.meter.commits.observe_time(took.elapsed());
         committing.store(0, Ordering::Release);
         committed
     }

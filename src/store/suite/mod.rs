@@ -16,6 +16,7 @@ pub(in crate::store) mod listing;
 pub(in crate::store) mod payloads;
 pub(in crate::store) mod reading;
 pub(in crate::store) mod size;
+pub(in crate::store) mod stats;
 pub(in crate::store) mod updating;
 pub(in crate::store) mod usage;
 
@@ -100,6 +101,10 @@ macro_rules! contract {
                 many_tasks_at_once_are_all_there,
                 many_commands_on_one_task_at_once_are_carried_out_in_turn,
                 a_task_at_all_of_its_limits_is_kept_whole,
+            }
+            stats {
+                tasks_are_counted_by_status_until_they_are_removed,
+                bytes_are_those_of_the_tasks,
             }
             closing {
                 after_close_every_call_fails_with_broken,

@@ -94,6 +94,12 @@ impl Journal {
         self.next * 2 < self.segment(self.position.generation).sectors()
     }
 
+    /// How many bytes of the current file are written, and how many it has.
+    pub(super) fn fill(&self) -> (u64, u64) {
+        let sector = SECTOR as u64;
+        (self.next * sector, self.segment(self.position.generation).sectors() * sector)
+    }
+
     /// How many sectors the next generation will have.
     pub(super) fn next_room(&self) -> u64 {
         self.segment(self.position.generation + 1).sectors()

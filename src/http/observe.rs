@@ -1,0 +1,124 @@
+//! Around every request: its id, its line in the log, its span, and the count of refusals.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Request, Response};
+use axum::routing::future::RouteFuture;
+use pin_project_lite::pin_project;
+use tokio::task::futures::TaskLocalFuture;
+use tower::Service;
+
+use super::App;
+use crate::clock::Stopwatch;
+use crate::request::{self, Current, RequestId};
+
+/// Where clients give the id of a request, and find it in the answer.
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// How many connections are open.
+#[derive(Clone, Debug, Default)]
+pub struct Connections(Arc<AtomicUsize>);
+
+impl Connections {
+    /// Counts a connection until what is returned is dropped.
+    #[must_use]
+    pub fn enter(&self) -> OpenConnection {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(Arc::clone(&self.0))
+    }
+
+    /// How many are open.
+    pub(super) fn open(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct OpenConnection(Arc<AtomicUsize>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The router, watched.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    router: Router,
+    app: Arc<App>,
+}
+
+impl Observed {
+    /// Watches over a router.
+    pub(super) fn new(router: Router, app: Arc<App>) -> Self {
+        Self { router, app }
+    }
+}
+
+impl Service<Request<Body>> for Observed {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Observing;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Routers always are.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Observing {
+        let began = Stopwatch::start();
+        let given = request.headers().get(REQUEST_ID).map(HeaderValue::as_bytes);
+        let id = RequestId::given_or_new(given);
+        let work = self.router.call(request);
+        Observing { work: request::work_on(Current::new(id), work), app: Arc::clone(&self.app), began }
+    }
+}
+
+pin_project! {
+    /// A request that is being served.
+    #[derive(Debug)]
+    pub struct Observing {
+        #[pin]
+        work: TaskLocalFuture<Current, RouteFuture<Infallible>>,
+        app: Arc<App>,
+        began: Stopwatch,
+    }
+}
+
+impl Future for Observing {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let Ok(mut response) = ready!(this.work.as_mut().poll(cx));
+        let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
+            this.app.metrics.refused(status);
+        }
+        if let Some(current) = this.work.take_value() {
+            // An id is of visible ASCII, so this never fails.
+            if let Ok(id) = HeaderValue::from_maybe_shared(current.id.as_bytes().clone()) {
+                response.headers_mut().insert(REQUEST_ID, id);
+            }
+            let note = current.note();
+            request::finish(current, || {
+                tracing::debug!(
+                    method = note.method,
+                    outcome = note.outcome,
+                    status = status.as_u16(),
+                    micros = u64::try_from(this.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+                    "request"
+                );
+            });
+        }
+        Poll::Ready(Ok(response))
+    }
+}
