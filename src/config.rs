@@ -1,5 +1,7 @@
 //! The settings: one list of flags, each with a `TASK_BROKER_*` variable of the same name.
 
+mod tools;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,10 +16,13 @@ use crate::auth::{
 };
 use crate::broker::SeatLimits;
 use crate::http::HttpSettings;
+use crate::traces::Endpoint;
+
+pub use self::tools::{Completions, Healthcheck, Man, Shell};
 
 /// Owns the state of MCP tasks (SEP-2663), so that MCP servers keep none.
 #[derive(Debug, Parser)]
-#[command(name = "task-broker", version, about, propagate_version = true)]
+#[command(name = "task-broker", version, about, propagate_version = true, after_help = tools::PROGRAM_EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -30,9 +35,18 @@ pub enum Command {
     /// Serve until SIGTERM or SIGINT.
     ///
     /// Without further flags: on loopback, with an embedded store in ./data and without authentication.
+    #[command(after_long_help = tools::SERVE_EXAMPLES)]
     Serve(Box<Serve>),
     /// Make a token for development, signed with a secret file, and print it.
     Token(Token),
+    /// Ask a running broker whether it can take and keep a command.
+    #[command(after_help = tools::HEALTHCHECK_EXAMPLES)]
+    Healthcheck(Healthcheck),
+    /// Print a script that completes this program's commands and flags in a shell.
+    #[command(after_help = tools::COMPLETIONS_EXAMPLES)]
+    Completions(Completions),
+    /// Print a manual page.
+    Man(Man),
 }
 
 /// Settings of `task-broker serve`.
@@ -142,6 +156,10 @@ pub struct Serve {
     /// Form of the log on standard error. RUST_LOG chooses what is logged.
     #[arg(long, env = "TASK_BROKER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
+
+    /// Collector that traces are sent to, by OTLP over HTTP, such as http://127.0.0.1:4318. None are made without.
+    #[arg(long, env = "TASK_BROKER_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<Endpoint>,
 }
 
 /// Settings of `task-broker token`.
@@ -246,6 +264,8 @@ pub struct Settings {
     pub http: HttpSettings,
     /// How long open calls may take at the end.
     pub drain: Duration,
+    /// Where traces are sent.
+    pub traces: Option<Endpoint>,
     /// What an operator should know at start.
     pub warnings: Vec<String>,
 }
@@ -294,6 +314,7 @@ impl Serve {
             limits: self.limits(),
             http: self.http(),
             drain: Duration::from_secs(self.drain_secs),
+            traces: self.otlp_endpoint.clone(),
             warnings,
         })
     }
@@ -395,7 +416,7 @@ mod tests {
         let flags = ["task-broker", "serve"].iter().chain(flags);
         match Cli::try_parse_from(flags).unwrap().command {
             Command::Serve(serve) => *serve,
-            Command::Token(_) => unreachable!(),
+            other => unreachable!("{other:?}"),
         }
     }
 

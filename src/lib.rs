@@ -8,6 +8,7 @@ pub mod auth;
 pub mod broker;
 pub mod clock;
 pub mod config;
+pub mod healthcheck;
 pub mod histogram;
 pub mod http;
 pub mod process;
@@ -15,5 +16,6 @@ pub mod request;
 mod run;
 pub mod store;
 pub mod telemetry;
+pub mod traces;
 
 pub use run::{RunError, open_store, run};

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use clap::{CommandFactory, Parser};
+use rustix::fs::Mode;
+use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
-use task_broker::config::{Cli, Command, Serve, Token};
-use task_broker::{RunError, open_store, run, telemetry};
+use task_broker::config::{Cli, Command, Completions, Man, Serve, Shell, Token};
+use task_broker::{RunError, healthcheck, open_store, run, telemetry};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(settings) => serve(&settings),
         Command::Token(token) => print_token(&token),
+        Command::Healthcheck(check) => healthcheck::ask(&check).map_err(AnyError::from),
+        Command::Completions(completions) => print_completions(completions),
+        Command::Man(man) => print_man(&man),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -40,6 +44,8 @@ fn complain(error: &(dyn std::error::Error + Send + Sync)) {
 }
 
 fn serve(serve: &Serve) -> Result<(), AnyError> {
+    // What the database makes by itself is nobody else's business either.
+    umask(Mode::RWXG | Mode::RWXO);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         // Before anything else: as PID 1 a process without handlers ignores these signals.
@@ -127,4 +133,31 @@ fn print_token(token: &Token) -> Result<(), AnyError> {
     };
     println!("{}", mint(&secret, &claims, Clock::system().now())?);
     Ok(())
+}
+
+fn print_completions(Completions { shell }: Completions) -> Result<(), AnyError> {
+    let mut command = Cli::command();
+    let name = command.get_name().to_owned();
+    let mut script = Vec::new();
+    match shell {
+        Shell::Bash => clap_complete::generate(clap_complete::Shell::Bash, &mut command, name, &mut script),
+        Shell::Zsh => clap_complete::generate(clap_complete::Shell::Zsh, &mut command, name, &mut script),
+        Shell::Fish => clap_complete::generate(clap_complete::Shell::Fish, &mut command, name, &mut script),
+    }
+    Ok(std::io::stdout().write_all(&script)?)
+}
+
+fn print_man(man: &Man) -> Result<(), AnyError> {
+    let mut program = Cli::command();
+    // Gives commands their full names: the page about `serve` is called task-broker-serve.
+    program.build();
+    let about = match &man.command {
+        None => program,
+        Some(name) => {
+            program.find_subcommand(name).ok_or_else(|| format!("there is no command {name}"))?.clone()
+        }
+    };
+    let mut page = Vec::new();
+    clap_mangen::Man::new(about).render(&mut page)?;
+    Ok(std::io::stdout().write_all(&page)?)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::AuthMode;
@@ -17,6 +18,7 @@ use crate::http::{App, service};
 use crate::store::memory::MemoryStore;
 use crate::store::sled::{OpenError, SledOptions, SledStore};
 use crate::store::{Health, Store, random_name};
+use crate::traces::{Traces, TracesError};
 
 /// How often the store is looked at: also how late a failed store ends the process.
 const HEALTH_EVERY: Duration = Duration::from_millis(200);
@@ -38,6 +40,9 @@ pub enum RunError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// Traces.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// The store failed while the broker was running.
     #[error("the store failed: {0}. The log says more; start again when the cause is gone")]
     StoreFailed(&'static str),
@@ -79,7 +84,7 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let what = || "the listening socket's address".to_owned();
     let address = listener.local_addr().map_err(|error| RunError::Io { what: what(), error })?;
-    let Settings { auth, limits, http, drain, warnings } = settings;
+    let Settings { auth, limits, http, drain, traces, warnings } = settings;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
@@ -91,7 +96,15 @@ pub async fn run(
     let broker = Arc::new(Broker::new(store, limits, http.waits, http.streams));
     let draining = CancellationToken::new();
     let stop_serving = CancellationToken::new();
-    let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone()));
+    let traces = traces.map(|endpoint| Traces::start(&endpoint, Handle::current())).transpose();
+    let traces = match traces {
+        Ok(traces) => traces,
+        Err(error) => {
+            broker.close().await;
+            return Err(error.into());
+        }
+    };
+    let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone(), traces));
     let open = app.connections();
     let service = service(Arc::clone(&app));
     let mut serving = tokio::spawn(serve(listener, service, stop_serving.clone(), connections, open));
@@ -122,6 +135,9 @@ pub async fn run(
     }
     background.abort();
     broker.close().await;
+    if let Some(traces) = app.traces() {
+        traces.finish().await;
+    }
     if let Some(why) = failure.or(failed(&broker)) {
         return Err(RunError::StoreFailed(why));
     }

@@ -1,9 +1,11 @@
 //! Logs: on standard error, as text or as JSON lines. No secret, no token, no payload at any level.
 
+mod line;
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::format::FmtSpan;
 
+use self::line::Lines;
 use crate::config::LogFormat;
 
 /// Libraries that log what they read from a socket or a file. Whatever `RUST_LOG` says about everything, of these
@@ -21,17 +23,14 @@ pub struct FilterError(#[from] ParseError);
 /// [`FilterError`]: a wish that is not understood would be a broker that nobody can see into.
 pub fn start(format: LogFormat) -> Result<(), FilterError> {
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
-    let subscriber = tracing_subscriber::fmt()
+    let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_span_events(FmtSpan::NONE)
-        .with_target(false)
+        .with_ansi(false)
         // A line that cannot be written is lost. Complaining about it on the same broken stream would end the process.
-        .log_internal_errors(false);
-    let started = match format {
-        LogFormat::Text => subscriber.with_ansi(false).try_init(),
-        LogFormat::Json => subscriber.json().try_init(),
-    };
+        .log_internal_errors(false)
+        .event_format(Lines(format))
+        .try_init();
     // Already started: by a test in the same process. One is enough.
     if started.is_ok() {
         std::panic::set_hook(Box::new(|panic| {

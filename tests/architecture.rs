@@ -44,6 +44,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "histogram",
             "process",
             "request",
+            "traces",
             "store::Applied",
             "store::EmbeddedStats",
             "store::FOLLOWER_STAGES",
@@ -55,13 +56,19 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // Settings are values of the rooms that they are for.
-    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings"]),
-    ("telemetry", &["config::LogFormat"]),
+    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings", "traces::Endpoint"]),
+    ("telemetry", &["config::LogFormat", "request"]),
+    // Spans, and how they are sent.
+    ("traces", &["clock"]),
+    ("healthcheck", &["clock", "config::Healthcheck"]),
     // Puts the rooms together.
-    ("run", &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled"]),
+    (
+        "run",
+        &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled", "traces"],
+    ),
     // The face of the library, and the command line.
     ("lib", &["run"]),
-    ("main", &["auth", "clock", "config", "lib", "run", "telemetry"]),
+    ("main", &["auth", "clock", "config", "healthcheck", "lib", "run", "telemetry"]),
 ];
 
 /// Which rooms may name a crate. What is not listed may be named by all.
@@ -70,12 +77,16 @@ const CRATES: &[(&str, &[&str])] = &[
     ("task_broker_protocol", &["http"]),
     ("axum", &["http"]),
     ("hyper", &["http"]),
-    ("hyper_util", &["http"]),
+    ("hyper_util", &["http", "traces"]),
     ("http", &["http"]),
-    ("http_body_util", &["http"]),
+    ("http_body_util", &["http", "traces"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
     ("prometheus_client", &["http"]),
+    ("opentelemetry", &["traces"]),
+    ("opentelemetry_http", &["traces"]),
+    ("opentelemetry_otlp", &["traces"]),
+    ("opentelemetry_sdk", &["traces"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
     ("serde_json", &["auth", "http"]),
@@ -84,8 +95,13 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xxhash_rust", &["store::sled"]),
     ("rustix", &["process", "store::sled", "main"]),
     ("clap", &["config", "main"]),
+    ("clap_complete", &["main"]),
+    ("clap_mangen", &["main"]),
     ("tracing_subscriber", &["telemetry"]),
-    ("tokio", &["broker", "http", "main", "request", "run", "store", "store::memory", "store::sled"]),
+    (
+        "tokio",
+        &["broker", "http", "main", "request", "run", "store", "store::memory", "store::sled", "traces"],
+    ),
 ];
 
 /// What a crate of the workspace may depend on, tests aside. A crate that is not there yet has nothing to say.

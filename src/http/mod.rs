@@ -28,6 +28,7 @@ use self::observe::{Connections, Observed, REQUEST_ID};
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
 use crate::clock::Clock;
+use crate::traces::Traces;
 
 /// How much memory the bodies of all requests together may take, and all large answers together, in bytes: this, not the number of requests, is
 /// what bounds the process when many large ones come at once.
@@ -62,6 +63,7 @@ pub struct App {
     metrics: Metrics,
     connections: Connections,
     started: Timestamp,
+    traces: Option<Traces>,
 }
 
 impl App {
@@ -73,6 +75,7 @@ impl App {
         clock: Clock,
         settings: HttpSettings,
         draining: CancellationToken,
+        traces: Option<Traces>,
     ) -> Self {
         let requests = Arc::new(Semaphore::new(settings.max_requests));
         let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
@@ -80,6 +83,7 @@ impl App {
             broker,
             auth,
             started: clock.now(),
+            traces,
             clock,
             metrics: Metrics::default(),
             connections: Connections::default(),
@@ -95,6 +99,12 @@ impl App {
     #[must_use]
     pub fn connections(&self) -> Connections {
         self.connections.clone()
+    }
+
+    /// Where traces go, if they go anywhere.
+    #[must_use]
+    pub fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// Waits until no call is being worked on. New ones should be refused by then.

@@ -17,9 +17,13 @@ use tower::Service;
 use super::App;
 use crate::clock::Stopwatch;
 use crate::request::{self, Current, RequestId};
+use crate::traces::RequestSpan;
 
 /// Where clients give the id of a request, and find it in the answer.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Where clients say which trace a request belongs to (W3C Trace Context).
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// How many connections are open.
 #[derive(Clone, Debug, Default)]
@@ -77,8 +81,13 @@ impl Service<Request<Body>> for Observed {
         let began = Stopwatch::start();
         let given = request.headers().get(REQUEST_ID).map(HeaderValue::as_bytes);
         let id = RequestId::given_or_new(given);
+        let traces = self.app.traces.as_ref().filter(|_| request.uri().path() == "/rpc");
+        let span = traces.map(|traces| {
+            let parent = request.headers().get(TRACE_PARENT);
+            traces.begin(parent.and_then(|parent| parent.to_str().ok()))
+        });
         let work = self.router.call(request);
-        Observing { work: request::work_on(Current::new(id), work), app: Arc::clone(&self.app), began }
+        Observing { work: request::work_on(Current::new(id), work), app: Arc::clone(&self.app), began, span }
     }
 }
 
@@ -90,6 +99,7 @@ pin_project! {
         work: TaskLocalFuture<Current, RouteFuture<Infallible>>,
         app: Arc<App>,
         began: Stopwatch,
+        span: Option<RequestSpan>,
     }
 }
 
@@ -109,11 +119,17 @@ impl Future for Observing {
                 response.headers_mut().insert(REQUEST_ID, id);
             }
             let note = current.note();
+            let span = this.span.take();
+            let trace = span.as_ref().map(|span| tracing::field::display(span.trace_id()));
+            if let Some(span) = span {
+                span.end(current.id.as_str(), note.method, note.outcome, status.as_u16());
+            }
             request::finish(current, || {
                 tracing::debug!(
                     method = note.method,
                     outcome = note.outcome,
                     status = status.as_u16(),
+                    trace,
                     micros = u64::try_from(this.began.elapsed().as_micros()).unwrap_or(u64::MAX),
                     "request"
                 );

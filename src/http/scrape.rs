@@ -125,6 +125,10 @@ impl Scrape {
             let help = "Time on processors, in seconds";
             writer.seconds("process_cpu_seconds", help, MetricType::Counter, millis(time))?;
         }
+        if let Some(traces) = &app.traces {
+            let help = "Exports of traces that failed; their spans were dropped";
+            writer.counter("task_broker_trace_export_failures", help, traces.failures())?;
+        }
         let build = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         writer.gauges("task_broker_build_info", "The version that is running", build)
     }
@@ -179,6 +183,11 @@ impl Writer<'_> {
             metric.encode_family(&labels)?.encode_counter(&value, NoExemplar::<u64>::None)?;
         }
         Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter(&value, NoExemplar::<u64>::None)
     }
 
     fn gauges<L: EncodeLabelSet>(
