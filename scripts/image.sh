@@ -4,7 +4,8 @@
 # base images, and with them the toolchain and the system libraries of Debian) is said at the end.
 #
 #   scripts/image.sh            the release build
-#   scripts/image.sh --quick    without an engine: takes the debug binary of this tree; for trying this script
+#   scripts/image.sh --quick    without an engine: a debug build with what this tree has built already; for trying this
+#                               script and the context
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -73,15 +74,18 @@ done <"$work/instructions"
 step "COPY . . (the files of the repository without those of .dockerignore)"
 grep -vE '^(#|$)' .dockerignore >"$work/ignored"
 mkdir "$work/src"
-git ls-files -z --cached --others --exclude-standard | tar --null -T - --ignore-failed-read -c \
-    --exclude-from="$work/ignored" --anchored -f - | tar -x -C "$work/src"
+git ls-files -z --cached --others --exclude-standard | tar -c -f - --ignore-failed-read --anchored \
+    --exclude-from="$work/ignored" --null -T - | tar -x -C "$work/src"
 [ ! -e "$work/src/tests" ] && [ ! -e "$work/src/.git" ] || fail ".dockerignore was not followed"
 
 build=$(grep -oP '^RUN \Kcargo build.*' "$work/instructions") || fail "no cargo build in the Dockerfile"
 if $quick; then
-    step "(--quick: not run: $build)"
+    debug=${build/ --release/}
+    step "RUN $debug (--quick, in place of: $build)"
+    target=$PWD/target
+    (cd "$work/src" && CARGO_TARGET_DIR="$target" bash -c "$debug")
     mkdir -p "$work/src/target/release"
-    cp target/debug/task-broker "$work/src/target/release/"
+    cp "$target/debug/task-broker" "$work/src/target/release/"
 else
     step "RUN $build"
     image_rust=$(grep -oP '^FROM rust:\K[0-9.]+' Dockerfile)
@@ -96,7 +100,7 @@ mkdir -p "$root/usr/local/bin" "$root/etc" "$root/run/secrets"
 if [ "$(id -u)" -eq 0 ]; then
     touch "$root/etc/passwd" "$root/etc/group" "$root/etc/shadow" "$root/etc/gshadow"
     groupadd --prefix "$root" --gid 10001 broker
-    useradd --prefix "$root" --uid 10001 --gid 10001 --home-dir /data --no-create-home \
+    useradd --prefix "$root" -K UID_MAX=60000 --uid 10001 --gid 10001 --home-dir /data --no-create-home \
         --shell /usr/sbin/nologin broker
     grep -q '^broker:x:10001:10001:' "$root/etc/passwd" || fail "no user 10001"
     install -d -o 10001 -g 10001 -m 0700 "$root/data"

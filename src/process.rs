@@ -24,7 +24,7 @@ impl ProcessStats {
         let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
         let memory = fs::read_to_string(proc.join("statm")).ok();
         let memory = memory.and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
-        let files = fs::read_dir(proc.join("fd")).map(|files| files.count()).ok();
+        let files = fs::read_dir(proc.join("fd")).map(Iterator::count).ok();
         Self {
             resident_bytes: memory.map(|pages| pages.saturating_mul(page)),
             // One of them is the directory that is read.

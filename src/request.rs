@@ -103,6 +103,7 @@ pub fn note(note: Note) {
 }
 
 /// Gives the id of the request that is being worked on.
+#[must_use]
 pub fn id() -> Option<RequestId> {
     CURRENT.try_with(|current| current.id.clone()).ok()
 }

@@ -226,10 +226,10 @@ impl Store for MemoryStore {
     }
 
     async fn stats(&self) -> StoreStats {
-        let state = self.state.lock();
+        let kept = self.state.lock();
         let now = self.clock.now();
         let mut stats = StoreStats::default();
-        for task in state.tasks.values().map(|kept| &kept.task) {
+        for task in kept.tasks.values().map(|kept| &kept.task) {
             for (status, count) in Status::ALL.iter().zip(&mut stats.tasks) {
                 *count += u64::from(task.status() == *status);
             }

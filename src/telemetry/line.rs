@@ -73,7 +73,7 @@ impl Values {
         }
     }
 
-    fn plain(&mut self, field: &Field, value: impl ToString) {
+    fn plain(&mut self, field: &Field, value: &impl ToString) {
         self.fields.push((field.name(), Value::Plain(value.to_string())));
     }
 }
@@ -93,15 +93,15 @@ impl Visit for Values {
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.plain(field, value);
+        self.plain(field, &value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.plain(field, value);
+        self.plain(field, &value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.plain(field, value);
+        self.plain(field, &value);
     }
 }
 
@@ -196,7 +196,7 @@ fn json_string(line: &mut String, value: &str) {
             '"' | '\\' => line.extend(['\\', character]),
             _ if is_hidden(character) => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
-                    line.push_str(&format!("\\u{unit:04x}"));
+                    write!(line, "\\u{unit:04x}").unwrap_or_default();
                 }
             }
             _ => line.push(character),
@@ -294,7 +294,7 @@ mod tests {
                 word = "off",
                 two = "a b",
                 "done"
-            )
+            );
         };
         let text = logged(LogFormat::Text, log);
         assert!(text.ends_with(" WARN done n=7 minus=-1 yes=true word=off two=\"a b\"\n"), "{text}");

@@ -40,7 +40,7 @@ fn id_of(answer: &str) -> String {
 
 /// All forms in which a text could stand in a log.
 fn forms(text: &str) -> Vec<String> {
-    let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     let decimal = format!("{:?}", text.as_bytes());
     vec![
         text.to_owned(),
@@ -155,7 +155,7 @@ const PLACES: &[Place] = &[
         post(broker.address, &header, &call("store/info", &json!({})));
     }),
     ("path", |broker, text| {
-        let path: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let path = text.bytes().map(|byte| format!("%{byte:02x}")).collect::<Vec<_>>().concat();
         let path: String = path.chars().take(3000).collect();
         get(broker.address, &format!("/{path}")).unwrap();
     }),

@@ -36,10 +36,9 @@ fn proxy(nginx: &str, broker: &Broker, more: &str) -> Proxy {
     let files = tempfile::tempdir().unwrap();
     let address = free_address();
     let directory = files.path().display();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|name| format!("{name}_temp_path {directory}/{name};\n"))
-        .collect();
+        .concat();
     let configuration = format!(
         "daemon off;\nmaster_process off;\npid {directory}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n\
          {temporary}server {{\nlisten {address};\nlocation / {{\nproxy_pass http://{};\n{more}\n}}\n}}\n}}\n",

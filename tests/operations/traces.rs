@@ -22,7 +22,7 @@ fn collector() -> Collector {
         while let Ok((stream, _)) = listener.accept() {
             let sender = sender.clone();
             std::thread::spawn(move || {
-                serve(stream, |head, body| sender.send((head, body)).unwrap_or_default())
+                serve(stream, |head, body| sender.send((head, body)).unwrap_or_default());
             });
         }
     });
