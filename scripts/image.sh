@@ -83,6 +83,8 @@ if $quick; then
     debug=${build/ --release/}
     step "RUN $debug (--quick, in place of: $build)"
     target=$PWD/target
+    # Or cargo would take what this tree has built for the context's own.
+    find "$work/src" -name '*.rs' -exec touch {} +
     (cd "$work/src" && CARGO_TARGET_DIR="$target" bash -c "$debug")
     mkdir -p "$work/src/target/release"
     cp "$target/debug/task-broker" "$work/src/target/release/"
