@@ -1,6 +1,6 @@
 //! A service that owns the state of MCP tasks (SEP-2663), so that MCP servers keep none.
 //!
-//! The rooms, from the socket to the disk: [`http`] maps requests, [`auth`] says who sends them, [`broker`]
+//! The rooms, from the socket to the disk: [`http`] maps requests, [`auth`] says who sends them with the keys that [`keysource`] keeps up to date, [`broker`]
 //! authorises and executes, [`store`] keeps. The rules are in the crate `task-broker-core`, the wire types in
 //! `task-broker-protocol`. ARCHITECTURE.md has the picture.
 
@@ -9,6 +9,7 @@ pub mod broker;
 pub mod clock;
 pub mod config;
 pub mod http;
+pub mod keysource;
 mod run;
 pub mod store;
 pub mod telemetry;

@@ -46,7 +46,8 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         telemetry::start(serve.log_format)?;
-        let settings = serve.settings()?;
+        let clock = Clock::system();
+        let settings = serve.settings(&clock)?;
         raise_file_limit();
         let stop = async move {
             tokio::select! {
@@ -57,10 +58,9 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
         let mut stop = std::pin::pin!(stop);
         // Before a store is made or changed for a port that is taken; connections are let in later.
         let socket = bind(serve.listen)?;
-        let clock = Clock::system();
         let opening = {
             let (serve, clock) = (serve.clone(), clock.clone());
-            tokio::task::spawn_blocking(move || open_store(&serve, &clock))
+            tokio::spawn(async move { open_store(&serve, &clock).await })
         };
         let store = tokio::select! {
             store = opening => store??,

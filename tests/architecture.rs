@@ -28,6 +28,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
     ("auth", &[]),
+    // Keeps the keys up to date that come from a file or a server.
+    ("keysource", &["auth", "clock"]),
     // Maps between the wire and the broker. Of a store it knows only values that the broker passes through.
     (
         "http",
@@ -44,7 +46,18 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // Settings are values of the rooms that they are for.
-    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings"]),
+    (
+        "config",
+        &[
+            "auth",
+            "broker::SeatLimits",
+            "clock",
+            "http::HttpSettings",
+            "http::Tls",
+            "http::TlsError",
+            "keysource",
+        ],
+    ),
     ("telemetry", &["config::LogFormat"]),
     // Puts the rooms together.
     ("run", &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled"]),
@@ -58,22 +71,34 @@ const CRATES: &[(&str, &[&str])] = &[
     // The rules and their words are for everybody; the wire is for those who speak it.
     ("task_broker_protocol", &["http"]),
     ("axum", &["http"]),
-    ("hyper", &["http"]),
-    ("hyper_util", &["http"]),
+    ("hyper", &["http", "keysource"]),
+    ("hyper_util", &["http", "keysource"]),
+    ("hyper_rustls", &["keysource"]),
+    ("rustls_native_certs", &["keysource"]),
+    ("rustls", &["http", "keysource"]),
+    ("tokio_rustls", &["http"]),
+    ("governor", &["http"]),
+    ("quick_cache", &["auth", "http"]),
     ("http", &["http"]),
-    ("http_body_util", &["http"]),
+    ("http_body_util", &["http", "keysource"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
+    ("aws_lc_rs", &["auth"]),
+    ("base64", &["auth"]),
+    ("pem", &["auth"]),
     ("serde_json", &["auth", "http"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
     ("xxhash_rust", &["store::sled"]),
-    ("rustix", &["store::sled", "main"]),
+    ("rustix", &["http", "store::sled", "main"]),
     ("clap", &["config", "main"]),
     ("tracing_subscriber", &["telemetry"]),
-    ("tokio", &["broker", "http", "main", "run", "store", "store::memory", "store::sled"]),
+    (
+        "tokio",
+        &["auth", "broker", "http", "keysource", "main", "run", "store", "store::memory", "store::sled"],
+    ),
 ];
 
 /// What a crate of the workspace may depend on, tests aside. A crate that is not there yet has nothing to say.

@@ -4,9 +4,12 @@ mod answer;
 mod body;
 mod gate;
 mod probes;
+mod rate;
 mod rpc;
 pub mod serve;
+mod tls;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,9 +22,12 @@ use tower_http::cors::CorsLayer;
 
 use self::answer::AnswerRoom;
 use self::body::BodyRoom;
+use self::rate::RateLimits;
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
 use crate::clock::Clock;
+
+pub use self::tls::{Tls, TlsError};
 
 /// How much memory the bodies of all requests together may take, and all large answers together, in bytes: this, not the number of requests, is
 /// what bounds the process when many large ones come at once.
@@ -40,6 +46,8 @@ pub struct HttpSettings {
     pub streams: SeatLimits,
     /// Origins whose pages may call.
     pub allow_origin: Vec<String>,
+    /// How many calls a second one subject may make; `None` if as many as it likes.
+    pub rate_per_subject: Option<NonZeroU32>,
 }
 
 /// What every handler shares.
@@ -52,6 +60,7 @@ pub struct App {
     requests: Arc<Semaphore>,
     bodies: BodyRoom,
     answers: AnswerRoom,
+    rates: Option<RateLimits>,
     draining: CancellationToken,
 }
 
@@ -67,10 +76,12 @@ impl App {
     ) -> Self {
         let requests = Arc::new(Semaphore::new(settings.max_requests));
         let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
+        let rates = settings.rate_per_subject.map(|per_second| RateLimits::new(per_second, &clock));
         Self {
             broker,
             auth,
             clock,
+            rates,
             requests,
             bodies: BodyRoom::new(room),
             answers: AnswerRoom::new(room),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use task_broker_core::{Effect, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp, Usage};
+use task_broker_core::{Effect, OwnerFrom, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp, Usage};
 use tokio::sync::broadcast;
 
 use super::changelog::ChangeLog;
@@ -24,6 +24,7 @@ use crate::clock::Clock;
 pub struct MemoryStore {
     clock: Clock,
     id: String,
+    owner_from: OwnerFrom,
     state: Mutex<State>,
     hints: broadcast::Sender<Arc<[Hint]>>,
 }
@@ -46,7 +47,14 @@ impl MemoryStore {
     #[must_use]
     pub fn new(clock: Clock, id: String) -> Self {
         let state = State { tasks: HashMap::new(), log: ChangeLog::new(id.clone()), closed: false };
-        Self { clock, id, state: Mutex::new(state), hints: broadcast::channel(1024).0 }
+        let hints = broadcast::channel(1024).0;
+        Self { clock, id, owner_from: OwnerFrom::default(), state: Mutex::new(state), hints }
+    }
+
+    /// The same store for subjects that are made from tokens in this way.
+    #[must_use]
+    pub fn with_owner_from(self, owner_from: OwnerFrom) -> Self {
+        Self { owner_from, ..self }
     }
 
     fn with_state<T>(&self, act: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
@@ -227,6 +235,10 @@ impl Store for MemoryStore {
 
     fn store_id(&self) -> &str {
         &self.id
+    }
+
+    fn owner_from(&self) -> OwnerFrom {
+        self.owner_from
     }
 
     async fn close(&self) {

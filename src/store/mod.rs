@@ -10,8 +10,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use task_broker_core::{
-    CreateKey, Event, Outcome, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp, Transition,
-    Usage,
+    CreateKey, Event, Outcome, OwnerFrom, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp,
+    Transition, Usage,
 };
 use tokio::sync::broadcast;
 
@@ -333,6 +333,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The id of the store, made when it was created.
     fn store_id(&self) -> &str;
+
+    /// What in a token made the subjects that are in this store: what it was made with, for good.
+    fn owner_from(&self) -> OwnerFrom;
 
     /// Finishes what was handed over and releases the data. Later calls fail with [`StoreError::Broken`].
     async fn close(&self);

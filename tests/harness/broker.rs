@@ -45,6 +45,8 @@ pub(crate) enum Auth {
 pub(crate) struct BrokerOptions {
     store: Store,
     auth: Auth,
+    /// Whether the harness's secret is a key of the broker.
+    secret: bool,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -52,12 +54,18 @@ pub(crate) struct BrokerOptions {
 impl BrokerOptions {
     /// A broker on `store` with authentication `optional`, which serves every persona.
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, auth: Auth::Optional, args: Vec::new(), env: Vec::new() }
+        Self { store, auth: Auth::Optional, secret: true, args: Vec::new(), env: Vec::new() }
     }
 
     /// Another authentication mode.
     pub(crate) fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
+        self
+    }
+
+    /// Without the harness's secret: the test gives other keys.
+    pub(crate) fn without_secret(mut self) -> Self {
+        self.secret = false;
         self
     }
 
@@ -117,6 +125,11 @@ impl Broker {
     /// The socket address that the broker listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The process id of the running broker.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("the broker runs").child.id()
     }
 
     /// SIGKILL, and the process is gone when this returns.
@@ -240,8 +253,10 @@ fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<
         Auth::Optional => command.args(["--auth", "optional"]),
         Auth::Required => command.args(["--auth", "required"]),
     };
-    if options.auth != Auth::Off {
+    if options.auth != Auth::Off && options.secret {
         command.arg("--jwt-secret-file").arg(files.path().join("secret"));
+    }
+    if options.auth != Auth::Off {
         command.args(["--jwt-audience", token::AUDIENCE]);
     }
     command.args(&options.args).envs(options.env.iter().map(|(name, value)| (name, value)));

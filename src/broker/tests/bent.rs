@@ -142,6 +142,10 @@ impl Store for Bent {
         self.inner.store_id()
     }
 
+    fn owner_from(&self) -> task_broker_core::OwnerFrom {
+        self.inner.owner_from()
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -58,6 +58,9 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
         Parsed::Single(Err(refusal)) if refusal.notification => accepted(),
         Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
         Parsed::Batch(calls) => {
+            if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
+                return refused;
+            }
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
             let served = Box::pin(batch(&app, &verified, calls, &body)).await;
@@ -77,6 +80,7 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePerm
     }
     let verified = match app.auth.verify(gate::authorization(headers), app.clock.now()) {
         Ok(verified) => verified,
+        Err(unauthorized) if unauthorized.is_for_lack_of_keys() => return Err(Box::new(busy(None))),
         Err(unauthorized) => {
             let mut response = failed(None, ErrorObject::unauthorized().into());
             if let Ok(challenge) = HeaderValue::from_str(&unauthorized.challenge()) {
@@ -88,8 +92,16 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePerm
     if !gate::is_json(headers) {
         return Err(refuse(ErrorObject::unsupported_media_type()));
     }
+    may_call(app, &verified, 1).map_err(Box::new)?;
     let permit = Arc::clone(&app.requests).try_acquire_owned();
     permit.map(|permit| (verified, permit)).map_err(|_full| Box::new(busy(None)))
+}
+
+/// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
+fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Response<Body>> {
+    let Some(rates) = &app.rates else { return Ok(()) };
+    let taken = rates.take(&verified.caller.subject, calls);
+    taken.map_err(|too_often| failed(None, ErrorObject::too_many_requests(too_often.retry_after_ms).into()))
 }
 
 fn unread(app: &App, error: &BodyError) -> Response<Body> {

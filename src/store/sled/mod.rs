@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::sled::Db;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
-use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
+use task_broker_core::{OwnerFrom, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
 use tokio::sync::{broadcast, oneshot};
 
 use self::disk::Disk;
@@ -69,6 +69,7 @@ pub struct SledStore {
     shared: Arc<Shared>,
     follower: Arc<Line>,
     store_id: String,
+    owner_from: OwnerFrom,
     file: FileIdentity,
     /// Whether the log knows that the file is gone.
     told_gone: AtomicBool,
@@ -163,6 +164,7 @@ impl SledStore {
             shared,
             follower: line,
             store_id: opened.store_id,
+            owner_from: opened.owner_from,
             file,
             told_gone: AtomicBool::new(false),
         })
@@ -325,6 +327,10 @@ impl Store for SledStore {
 
     fn store_id(&self) -> &str {
         &self.store_id
+    }
+
+    fn owner_from(&self) -> OwnerFrom {
+        self.owner_from
     }
 
     async fn close(&self) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use ::sled::Db;
-use task_broker_core::{Task, TaskId, Timestamp};
+use task_broker_core::{OwnerFrom, Task, TaskId, Timestamp};
 
 use super::census::Census;
 use super::checkpoint::Checkpoint;
@@ -43,13 +43,21 @@ pub struct SledOptions {
     pub cache_bytes: u64,
     /// Room on the disk that is left alone, in bytes: with less, commands are refused.
     pub spare_bytes: u64,
+    /// What a new store is told about its subjects. One that exists keeps its own.
+    pub owner_from: OwnerFrom,
 }
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20, spare_bytes: 16 << 20 }
+        Self {
+            path: path.into(),
+            existing_only: false,
+            cache_bytes: 64 << 20,
+            spare_bytes: 16 << 20,
+            owner_from: OwnerFrom::default(),
+        }
     }
 }
 
@@ -103,6 +111,7 @@ pub(super) struct Opened {
     pub(super) ledger: Ledger,
     pub(super) names: Interner,
     pub(super) store_id: String,
+    pub(super) owner_from: OwnerFrom,
     pub(super) clean: bool,
     /// The highest time that was persisted.
     pub(super) floor: Timestamp,
@@ -117,7 +126,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     remove_stale_snapshots(&path)?;
     let db = open_sled(&path, options.cache_bytes)?;
     if fresh {
-        initialise(&db, &path)?;
+        initialise(&db, &path, options.owner_from)?;
         directory.complete()?;
     }
     let damaged = |what: String| OpenError::Damaged { path: path.clone(), what };
@@ -161,6 +170,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
         ledger: loaded.ledger,
         names: loaded.names,
         store_id: facts.store_id,
+        owner_from: facts.owner_from,
         clean,
         floor: loaded.floor.max(checkpoint.clock()),
         fresh,
@@ -287,7 +297,7 @@ fn is_locked(error: &::sled::Error) -> bool {
 }
 
 /// Writes the facts about a new store, and its journal, durably.
-fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
+fn initialise(db: &Db, path: &Path, owner_from: OwnerFrom) -> Result<(), OpenError> {
     let io = |error| OpenError::Io { path: path.to_owned(), error };
     let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
     let id = random_name().map_err(io)?;
@@ -302,6 +312,7 @@ fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
     let write = |key: &[u8], body: &[u8]| db.insert(key, seal::seal(key, body));
     write(keys::FORMAT, &FORMAT.to_be_bytes())
         .and_then(|_old| write(keys::STORE_ID, id.as_bytes()))
+        .and_then(|_old| write(keys::OWNER_FROM, owner_from.as_str().as_bytes()))
         .and_then(|_old| db.insert(keys::CHECKPOINT, checkpoint))
         .and_then(|_old| db.flush())
         .map_err(|error| damaged(error.to_string()))?;
@@ -313,16 +324,20 @@ fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
 
 struct Facts {
     store_id: String,
+    owner_from: OwnerFrom,
     checkpoint: Checkpoint,
 }
 
 /// Reads what is known about the store itself.
 fn read_facts(db: &Db, path: &Path) -> Result<Facts, OpenError> {
     let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    let fact = |key: &'static [u8], name: &str| -> Result<Vec<u8>, OpenError> {
+    let optional = |key: &'static [u8], name: &str| -> Result<Option<Vec<u8>>, OpenError> {
         let value = db.get(key).map_err(|error| damaged(format!("{name}: {error}")))?;
-        let value = value.ok_or_else(|| damaged(format!("the record of {name} is missing")))?;
-        seal::open(key, &value).map(<[u8]>::to_vec).map_err(|broken| damaged(format!("{name}: {broken}")))
+        let open = |value| seal::open(key, value).map(<[u8]>::to_vec);
+        value.as_deref().map(open).transpose().map_err(|broken| damaged(format!("{name}: {broken}")))
+    };
+    let fact = |key: &'static [u8], name: &str| {
+        optional(key, name)?.ok_or_else(|| damaged(format!("the record of {name} is missing")))
     };
     let format = fact(keys::FORMAT, "the format")?;
     let format = format.try_into().map(u64::from_be_bytes);
@@ -332,9 +347,17 @@ fn read_facts(db: &Db, path: &Path) -> Result<Facts, OpenError> {
     }
     let store_id = String::from_utf8(fact(keys::STORE_ID, "the store's id")?);
     let store_id = store_id.map_err(|_text| damaged("the store's id is no text".into()))?;
+    // Stores were made before there was a choice.
+    let owner_from = match optional(keys::OWNER_FROM, "the mode of owners")? {
+        None => OwnerFrom::Sub,
+        Some(name) => String::from_utf8(name)
+            .ok()
+            .and_then(|name| name.parse().ok())
+            .ok_or_else(|| damaged("the mode of owners is none that this program knows".into()))?,
+    };
     let checkpoint = Checkpoint::decode(&fact(keys::CHECKPOINT, "the checkpoint")?);
     let checkpoint = checkpoint.map_err(|broken| damaged(format!("the checkpoint: {broken}")))?;
-    Ok(Facts { store_id, checkpoint })
+    Ok(Facts { store_id, owner_from, checkpoint })
 }
 
 #[derive(Default)]
