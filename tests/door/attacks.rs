@@ -20,7 +20,8 @@ fn broker(directory: &TempDir) -> Broker {
         .collect();
     keys.push(Signer::shared("ES256").named_jwk("../../etc/passwd"));
     let mut options = BrokerOptions::new(Store::Memory).auth(Auth::Required).without_secret();
-    options = options.flag("--jwks-file", flag(&file(directory, "keys", set(&keys)))).env("RUST_LOG", "trace");
+    options =
+        options.flag("--jwks-file", flag(&file(directory, "keys", set(&keys)))).env("RUST_LOG", "trace");
     for algorithm in ["RS256", "ES256", "EdDSA"] {
         let path = file(directory, &format!("{algorithm}.pem"), Signer::shared(algorithm).pem());
         options = options.flag("--jwt-public-key-file", flag(&path));
@@ -73,7 +74,9 @@ async fn a_token_is_not_good_for_what_its_header_says() {
     let (signer, alice) = (Signer::shared("ES256"), claims("alice"));
     let good = signer.named_token("ES256", "ES256", &alice);
     assert_good(&broker, "the control", &good).await;
-    for alg in ["none", "None", "nOnE", "NONE", "", " ES256", "es256", "ES256 ", "ES256\u{0}", "PBES2-HS256+A128KW"] {
+    for alg in
+        ["none", "None", "nOnE", "NONE", "", " ES256", "es256", "ES256 ", "ES256\u{0}", "PBES2-HS256+A128KW"]
+    {
         let header = json!({"alg": alg, "kid": "ES256"}).to_string();
         assert_bad(&broker, alg, &format!("{}.", token::unsigned(&header, &alice))).await;
         assert_bad(&broker, alg, &signer.seal("ES256", &header, &alice)).await;
@@ -146,7 +149,10 @@ async fn a_kid_is_compared_and_nothing_else() {
     for line in broker.log_lines() {
         let record: serde_json::Value = serde_json::from_str(&line).expect("each line is one record");
         assert_ne!(record["message"], "forged line");
-        assert!(!line.contains("forged line") && !line.contains("UNION") && !line.contains(&long[..100]), "{line}");
+        assert!(
+            !line.contains("forged line") && !line.contains("UNION") && !line.contains(&long[..100]),
+            "{line}"
+        );
     }
 }
 
@@ -158,7 +164,9 @@ async fn a_token_cannot_bring_its_key_or_have_it_fetched() {
     let here = format!("http://{}/jwks.json", listener.local_addr().unwrap());
     let (own, alice) = (Signer::new("ES256"), claims("alice"));
     let mut headers = Vec::new();
-    for url in [here.as_str(), "http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "\\\\host\\share"] {
+    for url in
+        [here.as_str(), "http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "\\\\host\\share"]
+    {
         headers.push(json!({"alg": "ES256", "jku": url}));
         headers.push(json!({"alg": "ES256", "x5u": url}));
         headers.push(json!({"alg": "ES256", "kid": url}));
@@ -182,8 +190,8 @@ async fn a_token_cannot_bring_its_key_or_have_it_fetched() {
 
 /// n of P-256: a signature (r, s) has a twin (r, n - s).
 const P256_N: [u8; 32] = [
-    0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc, 0xe6, 0xfa, 0xad, 0xa7, 0x17,
-    0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
+    0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc, 0xe6, 0xfa,
+    0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
 ];
 
 fn minus(left: &[u8; 32], right: &[u8]) -> Vec<u8> {
@@ -265,7 +273,11 @@ async fn signatures_that_are_cut_or_moved_are_refused_for_every_algorithm() {
     let broker = broker(&directory);
     for algorithm in super::signer::ALGORITHMS {
         let signer = Signer::shared(algorithm);
-        let good = signer.named_token(algorithm, if algorithm.contains('S') && !algorithm.starts_with('E') { "RS256" } else { algorithm }, &claims("alice"));
+        let good = signer.named_token(
+            algorithm,
+            if algorithm.contains('S') && !algorithm.starts_with('E') { "RS256" } else { algorithm },
+            &claims("alice"),
+        );
         assert_good(&broker, algorithm, &good).await;
         let (message, signature) = good.rsplit_once('.').unwrap();
         for length in [0, 1, 2, signature.len() / 2, signature.len() - 4, signature.len() - 1] {
@@ -316,7 +328,8 @@ async fn claims_of_a_well_signed_token_are_read_strictly() {
     assert_bad(&broker, "a token in a token", &nested).await;
     let mut invalid = claims("alice").into_bytes();
     invalid[9] = 0xff;
-    let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA"}"#), URL_SAFE_NO_PAD.encode(&invalid));
+    let message =
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(r#"{"alg":"EdDSA"}"#), URL_SAFE_NO_PAD.encode(&invalid));
     let signature = URL_SAFE_NO_PAD.encode(signer.signature("EdDSA", message.as_bytes()));
     assert_bad(&broker, "no UTF-8", &format!("{message}.{signature}")).await;
 }

@@ -42,7 +42,8 @@ impl Certificate {
     fn server(&self) -> ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         config.with_no_client_auth().with_single_cert(vec![self.certificate.clone()], key).unwrap()
     }
 
@@ -51,7 +52,8 @@ impl Certificate {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         config.with_root_certificates(roots).with_no_client_auth()
     }
 }
@@ -160,7 +162,9 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
                     ok(&keys)
                 }
                 Answering::Status(status, line) => {
-                    format!("HTTP/1.1 {status} Something\r\n{line}content-length: 0\r\nconnection: close\r\n\r\n")
+                    format!(
+                        "HTTP/1.1 {status} Something\r\n{line}content-length: 0\r\nconnection: close\r\n\r\n"
+                    )
                 }
                 Answering::Huge => ok(&format!("{{\"keys\":[{}]}}", " ".repeat(1 << 20))),
                 Answering::Cut => "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{\"keys\":[".to_owned(),
@@ -175,5 +179,7 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
 
 fn ok(body: &str) -> String {
     let length = body.len();
-    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+    format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
 }

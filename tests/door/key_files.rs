@@ -51,7 +51,8 @@ async fn a_key_set_gives_the_key_that_the_kid_names() {
     let nameless = Signer::new("ES384");
     let mut only_pss = Signer::shared("PS256").named_jwk("pss");
     only_pss["alg"] = json!("PS256");
-    let keys = set(&[one.named_jwk("one"), two.named_jwk("two"), ec.named_jwk("ec"), nameless.jwk(), only_pss]);
+    let keys =
+        set(&[one.named_jwk("one"), two.named_jwk("two"), ec.named_jwk("ec"), nameless.jwk(), only_pss]);
     let broker = options().flag("--jwks-file", flag(&file(&directory, "keys", keys))).start();
     let alice = claims("alice");
     assert_good(&broker, "one", &one.named_token("RS256", "one", &alice)).await;

@@ -53,7 +53,8 @@ async fn until_ready(broker: &Broker) {
 
 async fn until_good(broker: &Broker, token: &str) -> Duration {
     let began = Instant::now();
-    poll_until(SOON, "the token is good", async || (ask(broker, token).await.status == 200).then_some(())).await;
+    poll_until(SOON, "the token is good", async || (ask(broker, token).await.status == 200).then_some(()))
+        .await;
     began.elapsed()
 }
 
@@ -74,7 +75,8 @@ async fn with_the_key_server_down_at_start_the_broker_lives_is_not_ready_and_kee
     server.resume().await;
     until_ready(&broker).await;
     assert_good(&broker, "at last", &token).await;
-    assert_bad(&broker, "another key", &Signer::new("ES256").named_token("ES256", "one", &claims("alice"))).await;
+    assert_bad(&broker, "another key", &Signer::new("ES256").named_token("ES256", "one", &claims("alice")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,8 +97,10 @@ async fn a_new_key_is_found_when_a_token_asks_for_it_and_an_old_one_goes() {
     assert_good(&broker, "old, still", &old_token).await;
     server.answer(Answering::Keys(set(&[new.named_jwk("new")])));
     assert_bad(&broker, "makes it ask", &new.named_token("RS256", "newer", &claims("alice"))).await;
-    poll_until(SOON, "the old key is gone", async || (ask(&broker, &old_token).await.status == 401).then_some(()))
-        .await;
+    poll_until(SOON, "the old key is gone", async || {
+        (ask(&broker, &old_token).await.status == 401).then_some(())
+    })
+    .await;
     assert_good(&broker, "new", &new_token).await;
 }
 
@@ -152,7 +156,8 @@ async fn during_an_outage_the_last_good_keys_stay_in_force() {
     ] {
         let asked = server.asked();
         server.answer(answering.clone());
-        poll_until(Duration::from_secs(20), "it is asked", async || (server.asked() > asked).then_some(())).await;
+        poll_until(Duration::from_secs(20), "it is asked", async || (server.asked() > asked).then_some(()))
+            .await;
         assert_good(&broker, &format!("{answering:?}"), &token).await;
         assert_eq!(ready(&broker).await, 200);
     }
@@ -259,9 +264,8 @@ async fn a_server_that_never_answers_is_given_up_and_holds_up_nothing() {
     poll_until(SOON, "it is asked", async || (server.asked() == 1).then_some(())).await;
     assert_eq!(ready(&broker).await, 503);
     server.answer(Answering::Keys(set(&[signer.named_jwk("one")])));
-    let told = poll_until(Duration::from_secs(20), "it is asked again", async || {
-        (server.asked() > 1).then_some(())
-    });
+    let told =
+        poll_until(Duration::from_secs(20), "it is asked again", async || (server.asked() > 1).then_some(()));
     told.await;
     until_ready(&broker).await;
     server.answer(Answering::Silence);

@@ -8,7 +8,10 @@
     clippy::indexing_slicing,
     reason = "a test that panics has failed, as it should; clippy.toml covers only functions marked as tests"
 )]
-#![allow(clippy::needless_pass_by_value, reason = "params are written as json!(..) right where they are passed")]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "params are written as json!(..) right where they are passed"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -70,7 +73,27 @@ async fn assert_bad(broker: &Broker, why: &str, token: &str) {
     let answer = ask(broker, token).await;
     answer.http_error(401);
     let challenge = answer.header("www-authenticate").unwrap();
-    assert!(challenge.starts_with("Bearer ") && challenge.contains("error=\"invalid_token\""), "{why}: {answer}");
+    assert!(
+        challenge.starts_with("Bearer ") && challenge.contains("error=\"invalid_token\""),
+        "{why}: {answer}"
+    );
     let signature = token.rsplit('.').next().unwrap();
     assert!(signature.len() < 11 || !answer.text().contains(signature), "{why}: {answer}");
+}
+
+/// A number from the environment: scripts/door.sh makes the tests larger by it.
+fn from_env(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// How much memory the broker has, in bytes.
+fn resident_bytes(broker: &Broker) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", broker.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// How many files and sockets the broker has open.
+fn open_files(broker: &Broker) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", broker.pid())).unwrap().count()
 }

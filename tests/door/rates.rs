@@ -79,7 +79,8 @@ async fn each_call_of_a_batch_counts_and_a_batch_is_taken_whole_or_not_at_all() 
 
 #[tokio::test]
 async fn a_refused_body_is_not_read_and_a_bad_token_uses_nothing() {
-    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Required).flag("--rate-limit-per-subject", 1).start();
+    let broker =
+        BrokerOptions::new(Store::Memory).auth(Auth::Required).flag("--rate-limit-per-subject", 1).start();
     let alice = broker.user("alice");
     for _ in 0..200 {
         let forged = Outgoing::new(INFO).header("authorization", &format!("Bearer {}x", alice.token()));

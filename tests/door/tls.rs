@@ -26,7 +26,10 @@ fn start(directory: &TempDir, certificate: &Certificate) -> Broker {
 }
 
 /// A connection with TLS; fails as the handshake does.
-fn connect(broker: &Broker, config: ClientConfig) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+fn connect(
+    broker: &Broker,
+    config: ClientConfig,
+) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let session = ClientConnection::new(Arc::new(config), name).unwrap();
     let stream = TcpStream::connect(broker.address()).unwrap();
@@ -58,7 +61,8 @@ fn calls_are_served_over_tls_with_http_1_and_http_2_on_offer() {
         let roots = ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions).unwrap();
         let mut store = rustls::RootCertStore::empty();
         use rustls::pki_types::pem::PemObject as _;
-        let root = rustls::pki_types::CertificateDer::from_pem_slice(certificate.root_pem.as_bytes()).unwrap();
+        let root =
+            rustls::pki_types::CertificateDer::from_pem_slice(certificate.root_pem.as_bytes()).unwrap();
         store.add(root).unwrap();
         config = roots.with_root_certificates(store).with_no_client_auth();
         let answer = post(&mut connect(&broker, config).unwrap());
@@ -101,7 +105,8 @@ async fn http_2_over_tls_serves_calls() {
     tokio::spawn(connection);
     for _ in 0..20 {
         let body = http_body_util::Full::new(bytes::Bytes::from_static(INFO.as_bytes()));
-        let request = hyper::Request::post("https://localhost/rpc").header("content-type", "application/json");
+        let request =
+            hyper::Request::post("https://localhost/rpc").header("content-type", "application/json");
         let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
         assert_eq!(answer.status(), 200);
     }
@@ -119,7 +124,10 @@ fn silence_and_plain_http_are_given_up_before_a_handshake() {
         let mut received = Vec::new();
         // A reset is an end too; a timeout is none.
         let ended = stream.read_to_end(&mut received);
-        assert!(ended.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset) || ended.is_ok());
+        assert!(
+            ended.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+                || ended.is_ok()
+        );
         assert!(began.elapsed() < Duration::from_secs(15), "{bytes:?}: {:?}", began.elapsed());
         assert!(!String::from_utf8_lossy(&received).contains("HTTP/1.1 200"));
     }

@@ -9,6 +9,7 @@ mod views;
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -31,13 +32,17 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// What a busy broker asks its clients to wait, in milliseconds.
 const BUSY_RETRY_MS: u64 = 1000;
 
+/// How long a call waits for a place among those that are worked on.
+const PLACE_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Serves one request.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let (verified, permit) = match admit(&app, &head.headers) {
-        Ok(admitted) => admitted,
+    let verified = match admit(&app, &head.headers) {
+        Ok(verified) => verified,
         Err(refused) => return *refused,
     };
+    let Some(permit) = place(&app).await else { return busy(None) };
     let collected = match app.bodies.collect(body, app.settings.max_body_bytes).await {
         Ok(collected) => collected,
         Err(error) => return unread(&app, &error),
@@ -70,7 +75,7 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
 }
 
 /// Looks at everything that can be told without the body.
-fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePermit), Box<Response<Body>>> {
+fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
     let refuse = |error: ErrorObject| Box::new(failed(None, error.into()));
     if app.draining.is_cancelled() {
         return Err(Box::new(busy(None)));
@@ -93,8 +98,20 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePerm
         return Err(refuse(ErrorObject::unsupported_media_type()));
     }
     may_call(app, &verified, 1).map_err(Box::new)?;
-    let permit = Arc::clone(&app.requests).try_acquire_owned();
-    permit.map(|permit| (verified, permit)).map_err(|_full| Box::new(busy(None)))
+    Ok(verified)
+}
+
+/// A place among the calls that are worked on, if there is one soon. Whoever waits for it holds nothing but its head:
+/// its body is still on the way. A refusal at once would cost as much as the call, and clients that come again at once
+/// would leave the broker no time for those that it can serve.
+async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
+    let places = Arc::clone(&app.requests);
+    let permit = match Arc::clone(&places).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_full) => tokio::time::timeout(PLACE_PATIENCE, places.acquire_owned()).await.ok()?.ok()?,
+    };
+    // The end may have begun in the meantime.
+    (!app.draining.is_cancelled()).then_some(permit)
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
