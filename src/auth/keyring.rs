@@ -73,7 +73,7 @@ impl Keyring {
         let part = part_of(&mut parts, source);
         part.keys = Some(keys);
         part.confirmed = Some(now);
-        *self.current.write() = Arc::new(snapshot(&self.fixed, &*parts));
+        *self.current.write() = Arc::new(snapshot(&self.fixed, &parts));
     }
 
     /// Notes that a place still has what it had.

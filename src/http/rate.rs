@@ -100,45 +100,45 @@ mod tests {
         (RateLimits::new(per_second.try_into().unwrap(), &clock), clock)
     }
 
-    fn alice() -> Subject {
-        Some(Arc::from("alice"))
+    fn take(limits: &RateLimits, name: &str, calls: usize) -> Result<(), TooOften> {
+        limits.take(&Some(Arc::from(name)), calls)
     }
 
     #[test]
     fn a_subject_that_calls_too_often_waits_and_the_others_do_not() {
         let (limits, clock) = limits(200);
         for _ in 0..200 {
-            assert_eq!(limits.take(&alice(), 1), Ok(()));
+            assert_eq!(take(&limits, "alice", 1), Ok(()));
         }
-        assert_eq!(limits.take(&alice(), 1), Err(TooOften { retry_after_ms: 5 }));
-        assert_eq!(limits.take(&Some(Arc::from("bob")), 1), Ok(()));
+        assert_eq!(take(&limits, "alice", 1), Err(TooOften { retry_after_ms: 5 }));
+        assert_eq!(take(&limits, "bob", 1), Ok(()));
         assert_eq!(limits.take(&None, 1), Ok(()), "anonymous callers are one subject of their own");
         clock.advance(Duration::from_millis(5));
-        assert_eq!(limits.take(&alice(), 1), Ok(()));
-        assert!(limits.take(&alice(), 1).is_err());
+        assert_eq!(take(&limits, "alice", 1), Ok(()));
+        assert!(take(&limits, "alice", 1).is_err());
         clock.advance(Duration::from_hours(1));
         for _ in 0..200 {
-            assert_eq!(limits.take(&alice(), 1), Ok(()));
+            assert_eq!(take(&limits, "alice", 1), Ok(()));
         }
-        assert!(limits.take(&alice(), 1).is_err(), "what was not used is not saved up");
+        assert!(take(&limits, "alice", 1).is_err(), "what was not used is not saved up");
     }
 
     #[test]
     fn a_batch_counts_as_its_calls_and_is_taken_whole_or_not_at_all() {
         let (limits, clock) = limits(1);
-        assert_eq!(limits.take(&alice(), 100), Ok(()), "a whole batch is always possible");
-        let refused = limits.take(&alice(), 100).unwrap_err();
+        assert_eq!(take(&limits, "alice", 100), Ok(()), "a whole batch is always possible");
+        let refused = take(&limits, "alice", 100).unwrap_err();
         assert_eq!(refused.retry_after_ms, 100_000);
         clock.advance(Duration::from_secs(1));
-        assert_eq!(limits.take(&alice(), 2).unwrap_err().retry_after_ms, 1000);
-        assert_eq!(limits.take(&alice(), 1), Ok(()), "a refused one has used nothing");
+        assert_eq!(take(&limits, "alice", 2).unwrap_err().retry_after_ms, 1000);
+        assert_eq!(take(&limits, "alice", 1), Ok(()), "a refused one has used nothing");
     }
 
     #[test]
     fn the_subjects_that_are_remembered_have_a_bound() {
         let (limits, _clock) = limits(1);
         for number in 0..3 * MAX_SUBJECTS {
-            limits.take(&Some(Arc::from(number.to_string())), 1).unwrap();
+            take(&limits, &number.to_string(), 1).unwrap();
         }
         assert!(limits.limiter.into_state_store().0.len() <= MAX_SUBJECTS);
     }

@@ -53,6 +53,9 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 /// The largest request head of HTTP/1.1, in bytes; a token may have 16 KiB.
 const HEAD_BYTES: usize = 64 * 1024;
 
+/// The same of HTTP/2, decoded, as the library counts: each field costs 32 bytes beside its text.
+const HTTP2_HEAD_BYTES: u32 = 64 * 1024;
+
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
@@ -193,7 +196,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(HTTP2_STREAMS)
-        .max_header_list_size(HEAD_BYTES as u32)
+        .max_header_list_size(HTTP2_HEAD_BYTES)
         .max_pending_accept_reset_streams(HTTP2_RESETS)
         .max_local_error_reset_streams(HTTP2_RESETS * 10)
         .keep_alive_interval(Duration::from_secs(20))
@@ -553,6 +556,18 @@ mod tests {
         let shutdown = CancellationToken::new();
         let served = tokio::spawn(serve(listener, None, app, shutdown.clone(), limits));
         Server { address, shutdown, served }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_without_a_word_is_noticed_by_the_system() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        prepare(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 30_000);
+        let asks = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert!(sockopt::tcp_keepidle(&stream).unwrap() + asks <= DEAD_AFTER);
     }
 
     /// Sends `text` and reads until the server closes the connection.

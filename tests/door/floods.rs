@@ -149,7 +149,7 @@ async fn whoever_sends_slowly_or_nothing_is_given_up_and_nobody_else_is() {
                     ),
                 };
                 connection.send(head);
-                while began.elapsed() < Duration::from_secs(60) && !connection.is_closed(Duration::from_secs(2)) {
+                while began.elapsed() < Duration::from_mins(1) && !connection.is_closed(Duration::from_secs(2)) {
                     connection.send(byte);
                 }
                 began.elapsed()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -14,10 +14,10 @@ use tokio_rustls::TlsAcceptor;
 /// An authority and a certificate for 127.0.0.1 and localhost that it signed.
 pub(crate) struct Certificate {
     pub(crate) root_pem: String,
-    pub(crate) certificate_pem: String,
+    pub(crate) chain_pem: String,
     pub(crate) key_pem: String,
     root: CertificateDer<'static>,
-    certificate: CertificateDer<'static>,
+    leaf: CertificateDer<'static>,
     key: KeyPair,
 }
 
@@ -31,10 +31,10 @@ impl Certificate {
         let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &authority).unwrap();
         Self {
             root_pem: authority.pem(),
-            certificate_pem: certificate.pem(),
+            chain_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
             root: authority.der().clone(),
-            certificate: certificate.der().clone(),
+            leaf: certificate.der().clone(),
             key,
         }
     }
@@ -44,16 +44,20 @@ impl Certificate {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
         let config =
             ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        config.with_no_client_auth().with_single_cert(vec![self.certificate.clone()], key).unwrap()
+        config.with_no_client_auth().with_single_cert(vec![self.leaf.clone()], key).unwrap()
     }
 
     /// What a client needs that trusts this authority and nobody else.
     pub(crate) fn client(&self) -> ClientConfig {
+        self.client_of(rustls::ALL_VERSIONS)
+    }
+
+    /// The same for these versions of TLS.
+    pub(crate) fn client_of(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut roots = RootCertStore::empty();
         roots.add(self.root.clone()).unwrap();
-        let config =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
         config.with_root_certificates(roots).with_no_client_auth()
     }
 }
@@ -122,7 +126,7 @@ impl KeyServer {
     }
 
     /// Opens the port again.
-    pub(crate) async fn resume(&mut self) {
+    pub(crate) fn resume(&mut self) {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(([127, 0, 0, 1], self.port).into()).unwrap();

@@ -130,7 +130,7 @@ MIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQDA
     let curve = openssl_with(&["pkey", "-pubout"], &curve);
     let p521 = openssl(&["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"]);
     let p521 = openssl_with(&["pkey", "-pubout"], &p521);
-    let certificate = super::https::Certificate::new().certificate_pem;
+    let certificate = super::https::Certificate::new().chain_pem;
     for (name, content, says) in [
         ("weak", weak.as_str(), "2048 to 8192 bits"),
         ("private", &private, "openssl pkey"),

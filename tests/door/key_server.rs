@@ -72,7 +72,7 @@ async fn with_the_key_server_down_at_start_the_broker_lives_is_not_ready_and_kee
     answer.http_error(503);
     assert!(answer.header("retry-after").is_some(), "it may be good: {answer}");
     broker.anonymous().call("store/info", json!({})).await.http_error(401);
-    server.resume().await;
+    server.resume();
     until_ready(&broker).await;
     assert_good(&broker, "at last", &token).await;
     assert_bad(&broker, "another key", &Signer::new("ES256").named_token("ES256", "one", &claims("alice")))
@@ -168,7 +168,7 @@ async fn during_an_outage_the_last_good_keys_stay_in_force() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     server.answer(Answering::Keys(set(&[signer.named_jwk("one"), new.named_jwk("two")])));
-    server.resume().await;
+    server.resume();
     until_good(&broker, &new.named_token("EdDSA", "two", &claims("alice"))).await;
     broker.assert_no_error_logged();
 }

@@ -19,6 +19,7 @@ mod https;
 mod signer;
 
 mod attacks;
+mod docs;
 mod floods;
 mod gone;
 mod key_files;

@@ -137,7 +137,7 @@ impl Signer {
 
 /// A PEM text.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
-    let lines: Vec<_> = STANDARD.encode(der).into_bytes().chunks(64).map(|line| line.to_vec()).collect();
+    let lines: Vec<_> = STANDARD.encode(der).into_bytes().chunks(64).map(<[u8]>::to_vec).collect();
     let lines: Vec<_> = lines.into_iter().map(|line| String::from_utf8(line).unwrap()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }

@@ -20,7 +20,7 @@ const INFO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"store/info"}"#;
 fn start(directory: &TempDir, certificate: &Certificate) -> Broker {
     BrokerOptions::new(Store::Memory)
         .auth(Auth::Off)
-        .flag("--tls-cert", flag(&file(directory, "cert.pem", &certificate.certificate_pem)))
+        .flag("--tls-cert", flag(&file(directory, "cert.pem", &certificate.chain_pem)))
         .flag("--tls-key", flag(&file(directory, "key.pem", &certificate.key_pem)))
         .start()
 }
@@ -55,16 +55,8 @@ fn calls_are_served_over_tls_with_http_1_and_http_2_on_offer() {
     let directory = TempDir::new().unwrap();
     let certificate = Certificate::new();
     let broker = start(&directory, &certificate);
-    for versions in [[&rustls::version::TLS12], [&rustls::version::TLS13]] {
-        let mut config = certificate.client();
-        let provider = Arc::clone(config.crypto_provider());
-        let roots = ClientConfig::builder_with_provider(provider).with_protocol_versions(&versions).unwrap();
-        let mut store = rustls::RootCertStore::empty();
-        use rustls::pki_types::pem::PemObject as _;
-        let root =
-            rustls::pki_types::CertificateDer::from_pem_slice(certificate.root_pem.as_bytes()).unwrap();
-        store.add(root).unwrap();
-        config = roots.with_root_certificates(store).with_no_client_auth();
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let config = certificate.client_of(&[version]);
         let answer = post(&mut connect(&broker, config).unwrap());
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("storeId"), "{answer}");
     }
@@ -153,7 +145,7 @@ fn a_new_certificate_is_taken_without_a_restart_and_a_bad_one_is_not() {
     let broker = start(&directory, &old);
     let mut open = connect(&broker, old.client()).unwrap();
     // The certificate first and then the key, as anybody would: in between they do not fit together.
-    file(&directory, "cert.pem", &new.certificate_pem);
+    file(&directory, "cert.pem", &new.chain_pem);
     let told = broker.wait_log(Duration::from_secs(15), |record| {
         (record["fields"]["message"] == "the new TLS certificate is not taken").then_some(())
     });

@@ -100,20 +100,23 @@ impl KeySet {
     }
 }
 
+/// A text that may be absent, but not be anything else.
+fn text(member: Option<&RawValue>) -> Result<Option<String>, Skipped> {
+    member.map(|member| typed(member).ok_or(Skipped::Malformed)).transpose()
+}
+
+/// A number in base64url, big-endian.
+fn number(member: Option<&RawValue>) -> Result<Vec<u8>, Skipped> {
+    let text = text(member)?.ok_or(Skipped::Malformed)?;
+    URL_SAFE_NO_PAD.decode(text).map_err(|_not_base64| Skipped::Malformed)
+}
+
 fn read_key(json: &RawValue) -> Result<Vec<Key>, Skipped> {
-    let names = ["kty", "use", "key_ops", "alg", "kid", "crv", "n", "e", "x", "y", "d", "k"];
-    let [kty, usage, key_ops, alg, kid, crv, n, e, x, y, d, k] =
-        members(json, names).ok_or(Skipped::Malformed)?;
-    if d.or(k).is_some() {
+    let names = ["kty", "use", "key_ops", "alg", "kid", "d", "k"];
+    let [kty, usage, key_ops, alg, kid, private, shared] = members(json, names).ok_or(Skipped::Malformed)?;
+    if private.or(shared).is_some() {
         return Err(Skipped::Private);
     }
-    let text = |member: Option<&RawValue>| -> Result<Option<String>, Skipped> {
-        member.map(|member| typed(member).ok_or(Skipped::Malformed)).transpose()
-    };
-    let number = |member: Option<&RawValue>| -> Result<Vec<u8>, Skipped> {
-        let text = text(member)?.ok_or(Skipped::Malformed)?;
-        URL_SAFE_NO_PAD.decode(text).map_err(|_not_base64| Skipped::Malformed)
-    };
     let operations: Option<Vec<String>> =
         key_ops.map(|operations| typed(operations).ok_or(Skipped::Malformed)).transpose()?;
     let for_signatures = text(usage)?.is_none_or(|usage| usage == "sig")
@@ -126,33 +129,29 @@ fn read_key(json: &RawValue) -> Result<Vec<Key>, Skipped> {
         return Err(Skipped::Malformed);
     }
     let only = text(alg)?.map(|alg| algorithm(&alg)).transpose()?;
-    let verifiers = match (text(kty)?.ok_or(Skipped::Malformed)?.as_str(), text(crv)?.as_deref()) {
-        ("RSA", _) => {
-            if only.is_some_and(|only| !is_rsa(only)) {
-                return Err(Skipped::Contradiction);
-            }
-            public::from_rsa(&number(n)?, &number(e)?, only)
-        }
-        ("EC", Some("P-256")) => for_one(only, public::from_p256(&number(x)?, &number(y)?))?,
-        ("EC", Some("P-384")) => for_one(only, public::from_p384(&number(x)?, &number(y)?))?,
-        ("OKP", Some("Ed25519")) => for_one(only, public::from_ed25519(&number(x)?))?,
-        _ => return Err(Skipped::Unsupported),
-    };
-    Ok(Key::public(kid.as_deref(), verifiers.map_err(Skipped::Key)?))
+    let kty = text(kty)?.ok_or(Skipped::Malformed)?;
+    Ok(Key::public(kid.as_deref(), read_material(json, &kty, only)?))
 }
 
-/// The key, if it is for the algorithm that it is said to be for.
-fn for_one(
-    only: Option<Algorithm>,
-    verifiers: Result<Vec<Verifier>, KeyFault>,
-) -> Result<Result<Vec<Verifier>, KeyFault>, Skipped> {
-    let agrees = |verifiers: &Vec<Verifier>| {
-        only.is_none_or(|only| verifiers.iter().all(|verifier| verifier.algorithm() == only))
+/// The key itself, if it is for the algorithm that it is said to be for.
+fn read_material(json: &RawValue, kty: &str, only: Option<Algorithm>) -> Result<Vec<Verifier>, Skipped> {
+    let [curve, modulus, exponent, x, y] =
+        members(json, ["crv", "n", "e", "x", "y"]).ok_or(Skipped::Malformed)?;
+    let verifiers = match (kty, text(curve)?.as_deref()) {
+        ("RSA", _) => {
+            if only.is_some_and(|only| !public::is_rsa(only)) {
+                return Err(Skipped::Contradiction);
+            }
+            public::from_rsa(&number(modulus)?, &number(exponent)?, only)
+        }
+        ("EC", Some("P-256")) => public::from_p256(&number(x)?, &number(y)?),
+        ("EC", Some("P-384")) => public::from_p384(&number(x)?, &number(y)?),
+        ("OKP", Some("Ed25519")) => public::from_ed25519(&number(x)?),
+        _ => return Err(Skipped::Unsupported),
     };
-    if verifiers.as_ref().is_ok_and(|verifiers| !agrees(verifiers)) {
-        return Err(Skipped::Contradiction);
-    }
-    Ok(verifiers)
+    let verifiers = verifiers.map_err(Skipped::Key)?;
+    let agrees = |verifier: &Verifier| only.is_none_or(|only| verifier.algorithm() == only);
+    if verifiers.iter().all(agrees) { Ok(verifiers) } else { Err(Skipped::Contradiction) }
 }
 
 fn algorithm(name: &str) -> Result<Algorithm, Skipped> {
@@ -161,16 +160,4 @@ fn algorithm(name: &str) -> Result<Algorithm, Skipped> {
         "Ed25519" => Ok(Algorithm::EdDSA),
         name => name.parse().map_err(|_unknown| Skipped::Unsupported),
     }
-}
-
-const fn is_rsa(algorithm: Algorithm) -> bool {
-    matches!(
-        algorithm,
-        Algorithm::RS256
-            | Algorithm::RS384
-            | Algorithm::RS512
-            | Algorithm::PS256
-            | Algorithm::PS384
-            | Algorithm::PS512
-    )
 }

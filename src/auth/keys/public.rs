@@ -88,6 +88,11 @@ pub(super) fn from_der(der: &[u8]) -> Result<Vec<Verifier>, KeyFault> {
     Err(KeyFault::Unknown)
 }
 
+/// Whether the algorithm is one of RSA keys.
+pub(super) fn is_rsa(algorithm: Algorithm) -> bool {
+    RSA.iter().any(|(one, _)| *one == algorithm)
+}
+
 /// An RSA key from its modulus and exponent, for one algorithm or for all that RSA keys have.
 pub(super) fn from_rsa(n: &[u8], e: &[u8], only: Option<Algorithm>) -> Result<Vec<Verifier>, KeyFault> {
     let (n, e) = (without_zeros(n), without_zeros(e));
@@ -142,7 +147,7 @@ fn without_zeros(number: &[u8]) -> &[u8] {
 /// With 1 as exponent every message would be its own signature; an even one is none at all.
 fn is_sound_exponent(e: &[u8]) -> bool {
     let value = e.iter().fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
-    e.len() <= 5 && value % 2 == 1 && value >= 3 && value < 1 << 33
+    e.len() <= 5 && value % 2 == 1 && (3..1 << 33).contains(&value)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
         Parsed::Single(Err(refusal)) => failed(refusal.id.as_ref(), refusal.error.into()),
         Parsed::Batch(calls) => {
             if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
-                return refused;
+                return *refused;
             }
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
@@ -97,7 +97,7 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
     if !gate::is_json(headers) {
         return Err(refuse(ErrorObject::unsupported_media_type()));
     }
-    may_call(app, &verified, 1).map_err(Box::new)?;
+    may_call(app, &verified, 1)?;
     Ok(verified)
 }
 
@@ -115,10 +115,13 @@ async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
-fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Response<Body>> {
+fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
     let Some(rates) = &app.rates else { return Ok(()) };
     let taken = rates.take(&verified.caller.subject, calls);
-    taken.map_err(|too_often| failed(None, ErrorObject::too_many_requests(too_often.retry_after_ms).into()))
+    taken.map_err(|too_often| {
+        let error = ErrorObject::too_many_requests(too_often.retry_after_ms);
+        Box::new(failed(None, error.into()))
+    })
 }
 
 fn unread(app: &App, error: &BodyError) -> Response<Body> {
