@@ -45,8 +45,7 @@ async fn run(options: &Options) -> Result<()> {
     tracing::info!(url = %format_args!("http://{address}{PATH}"), store = %options.store, "listening");
 
     let app = HttpTransport::new(router(store)).into_router_at(PATH);
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let ended = async move {
         tokio::select! {
             _ = terminate.recv() => {}
