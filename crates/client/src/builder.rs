@@ -63,7 +63,7 @@ pub struct ClientBuilder {
     user_agent: String,
     roots: Roots,
     max_response_bytes: usize,
-    pub(crate) settings: Settings,
+    settings: Settings,
     connect_timeout: Duration,
 }
 

@@ -30,6 +30,7 @@ const DEFAULT_MAX_BODY_BYTES: u64 = 8 * 1024 * 1024;
 #[derive(Debug, Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+    retry_budget: Duration,
 }
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ struct Inner {
     calls: Semaphore,
     waits: Semaphore,
     next_id: AtomicU64,
-    /// What the broker said last about the size of a body.
+    /// What the broker said last about the size of a body; 0 while it has not been asked.
     max_body_bytes: AtomicU64,
 }
 
@@ -59,6 +60,7 @@ impl Client {
     }
 
     pub(crate) fn new(transport: Transport, tokens: Tokens, settings: Settings) -> Self {
+        let retry_budget = settings.retry_budget;
         let inner = Inner {
             transport,
             tokens,
@@ -66,9 +68,9 @@ impl Client {
             waits: Semaphore::new(settings.max_waits.min(Semaphore::MAX_PERMITS)),
             settings,
             next_id: AtomicU64::new(1),
-            max_body_bytes: AtomicU64::new(DEFAULT_MAX_BODY_BYTES),
+            max_body_bytes: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Arc::new(inner), retry_budget }
     }
 
     /// Where calls are sent.
@@ -77,16 +79,32 @@ impl Client {
         self.inner.transport.uri().to_string()
     }
 
+    /// The same client, connections and bounds included, with another retry budget.
+    #[must_use]
+    pub fn with_retry_budget(&self, budget: Duration) -> Self {
+        Self { inner: Arc::clone(&self.inner), retry_budget: budget }
+    }
+
+    #[cfg(feature = "tower-mcp")]
+    pub(crate) fn retry_budget(&self) -> Duration {
+        self.retry_budget
+    }
+
     pub(crate) fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    /// Whether the broker has been asked for its limits.
+    #[cfg(feature = "tower-mcp")]
+    pub(crate) fn knows_limits(&self) -> bool {
+        self.inner.max_body_bytes.load(Ordering::Relaxed) != 0
     }
 
     /// Remembers the limits, so that a request that is too large is not even sent: a server that refuses a body
     /// often closes the connection before the answer is read.
     pub(crate) fn learn_limits(&self, limits: &Limits) {
-        if limits.max_body_bytes > 0 {
-            self.inner.max_body_bytes.store(limits.max_body_bytes, Ordering::Relaxed);
-        }
+        let told = if limits.max_body_bytes > 0 { limits.max_body_bytes } else { DEFAULT_MAX_BODY_BYTES };
+        self.inner.max_body_bytes.store(told, Ordering::Relaxed);
     }
 
     /// A call that is repeated while that can help.
@@ -120,7 +138,7 @@ impl Client {
             Err(error) => return Ending { result: Err(error), in_doubt: false },
         };
         let limit = self.inner.settings.request_timeout.saturating_add(patience);
-        let mut attempts = Attempts::new(self.inner.settings.retry_budget);
+        let mut attempts = Attempts::new(self.retry_budget.saturating_add(patience));
         let (mut in_doubt, mut refused) = (false, false);
         loop {
             attempts.begin();
@@ -145,7 +163,8 @@ impl Client {
 
     fn write<M: Method>(&self, id: &Id, params: &M::Params) -> Result<Bytes, Error> {
         let body = envelope::request(id, M::NAME, params).map_err(Error::Params)?;
-        let maximum = self.inner.max_body_bytes.load(Ordering::Relaxed);
+        let told = self.inner.max_body_bytes.load(Ordering::Relaxed);
+        let maximum = if told == 0 { DEFAULT_MAX_BODY_BYTES } else { told };
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if bytes > maximum {
             return Err(Error::RequestTooLarge { bytes, maximum });
