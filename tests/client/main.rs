@@ -9,6 +9,10 @@
     reason = "a test that panics has failed, as it should, and what it prints is shown then; clippy.toml covers only \
               functions marked as tests"
 )]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "params are written as json!(..) right where they are passed"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -77,8 +77,10 @@ async fn a_wait_goes_on_over_a_restart() {
     });
     // The waiter's own call is the only one, so it is with the broker when it has passed the relay.
     let before = relay.calls();
-    crate::harness::poll_until(LATE, "the wait is on its way", async || (relay.calls() > before).then_some(()))
-        .await;
+    crate::harness::poll_until(LATE, "the wait is on its way", async || {
+        (relay.calls() > before).then_some(())
+    })
+    .await;
     broker.sigterm();
     assert!(broker.wait_exit(LATE).success());
     broker.restart();

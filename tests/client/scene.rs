@@ -36,7 +36,10 @@ pub(crate) async fn connected(broker: &Broker) -> RemoteTaskStore {
 
 /// A task that lives longer than any test.
 pub(crate) async fn task(store: &RemoteTaskStore) -> (String, CancellationToken) {
-    store.create_task("tool", serde_json::json!({"n": 1}), Some(600_000), Some("alice".to_owned())).await.unwrap()
+    store
+        .create_task("tool", serde_json::json!({"n": 1}), Some(600_000), Some("alice".to_owned()))
+        .await
+        .unwrap()
 }
 
 pub(crate) fn ask(keys: &[&str]) -> InputRequests {

@@ -100,8 +100,7 @@ async fn a_waiter_here_wakes_for_an_end_there() {
     });
     // The wait may begin before or after the end; it has to see it either way.
     assert!(there.complete_task(&id, CallToolResult::text("done")).await.unwrap());
-    let (task, result, error) =
-        within(LATE, "the waiter wakes", waiter).await.unwrap().unwrap().unwrap();
+    let (task, result, error) = within(LATE, "the waiter wakes", waiter).await.unwrap().unwrap().unwrap();
     assert_eq!(task.status, TaskStatus::Completed);
     assert_eq!(result.unwrap().all_text(), "done");
     assert!(error.is_none());

@@ -148,6 +148,7 @@ impl ClientBuilder {
     }
 
     /// Trusts the certificates in this PEM text and no others. Without it those of the system are trusted.
+    #[cfg(feature = "tls")]
     pub fn tls_roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Roots::Pem(pem.into());
         self

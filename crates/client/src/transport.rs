@@ -51,6 +51,7 @@ impl Form {
 pub(crate) enum Roots {
     #[default]
     System,
+    #[cfg(feature = "tls")]
     Pem(Vec<u8>),
 }
 
@@ -160,11 +161,9 @@ fn connector(mut http: HttpConnector, uri: &Uri, roots: &Roots) -> Result<Connec
 }
 
 #[cfg(not(feature = "tls"))]
-fn connector(http: HttpConnector, uri: &Uri, roots: &Roots) -> Result<Connector, BuildError> {
-    if uri.scheme() == Some(&http::uri::Scheme::HTTPS) || !matches!(roots, Roots::System) {
-        return Err(BuildError::NoTls);
-    }
-    Ok(http)
+fn connector(connector: HttpConnector, uri: &Uri, roots: &Roots) -> Result<Connector, BuildError> {
+    let Roots::System = roots;
+    if uri.scheme() == Some(&http::uri::Scheme::HTTPS) { Err(BuildError::NoTls) } else { Ok(connector) }
 }
 
 /// Makes an error of an answer that is not 200.

@@ -81,6 +81,7 @@ impl RemoteTaskStoreBuilder {
     }
 
     /// Trusts the certificates in this PEM text and no others. Without it those of the system are trusted.
+    #[cfg(feature = "tls")]
     pub fn tls_roots_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.client = self.client.tls_roots_pem(pem);
         self

@@ -91,11 +91,11 @@ async fn read(core: &Core, watch: &mut Watch, failures: &mut u32) -> Result<(), 
 }
 
 fn take(core: &Core, event: Event) {
-    Knowledge::learnt(&event.task_id);
     let there = !matches!(event.kind, EventKind::Expired | EventKind::Discard);
     let seen = there
         .then(|| Seen::now(Some(event.status), event.revision, event.remaining_ms, event.cancel_requested));
-    core.registry.event(&event.task_id, seen);
+    let shown = there && core.handoff.has(&event.task_id, event.revision);
+    core.registry.event(&event.task_id, seen, shown);
     // Nobody may be listening, which is not an error.
     drop(core.events.send(Happened { kind: event.kind, task_id: event.task_id }));
 }
@@ -103,17 +103,16 @@ fn take(core: &Core, event: Event) {
 /// Events may have been missed: everything that is held is read again.
 async fn resync(core: &Core) -> Result<(), Error> {
     let held = core.registry.begin_resync();
-    Knowledge::anything();
     ask(core, &held).await
 }
 
 async fn ask(core: &Core, ids: &[String]) -> Result<(), Error> {
     for ids in ids.chunks(MAX_TASK_IDS) {
         for (id, state) in core.client.statuses(ids).await? {
-            Knowledge::learnt(&id);
-            match state {
-                Some(state) => core.registry.learn(&id, seen(state)),
-                None => core.gone(&id),
+            // The same as for an event: what was not known makes void what was read before.
+            core.registry.event(&id, state.map(seen), false);
+            if state.is_none() {
+                core.handoff.forget(&id);
             }
         }
     }

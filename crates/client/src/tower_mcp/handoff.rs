@@ -10,15 +10,20 @@
 //! - to the same tokio task (or the same thread, outside of one), which is the one that asked for it;
 //! - once for each kind of call, and for [`FOR_A_READ`] at most;
 //! - while this process has learnt nothing about the task since before the broker was asked: every write of any store
-//!   of this process, every event and every newer read makes it void;
+//!   of this process, every event of a newer revision and every newer read makes it void;
 //! - and not beyond the end of the task's time.
+//!
+//! `get_task_result` and `outstanding_input_requests` are one view in two calls, so they need more than that: when the
+//! first has shown `input_required`, the second has to show the questions of that very state, whatever happens
+//! elsewhere in between. There the snapshot is [pinned](Pin): it answers if that is the next call to any store that
+//! the same tokio task makes, and comes within [`FOR_A_PAIR`].
 //!
 //! So a caller never gets a state from before something that this process already knew, and a state that another
 //! process has changed in the meantime is at most as old as the request that is being answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -27,6 +32,9 @@ use tokio::time::Instant;
 
 /// How long a read is kept for the calls that belong to it. They follow within microseconds.
 const FOR_A_READ: Duration = Duration::from_millis(50);
+
+/// How long a snapshot is pinned. Nothing lies between the two calls but the scheduler of the machine.
+const FOR_A_PAIR: Duration = Duration::from_millis(20);
 
 /// How long the answer to a creation is kept for the read that the router makes before it answers its client. A
 /// preparation of the tool's own may come between, and nobody else has the id yet.
@@ -66,13 +74,6 @@ impl Knowledge {
         }
     }
 
-    /// Anything may have happened to any task.
-    pub(crate) fn anything() {
-        for counter in &LEARNT {
-            counter.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
     /// Makes what was read before void when it is dropped: at the end of a write, whatever that end is.
     pub(crate) fn learnt_at_the_end(id: &str) -> Writing {
         Writing(id.to_owned())
@@ -89,6 +90,30 @@ impl Drop for Writing {
     }
 }
 
+/// The state that a caller has been shown last, until it makes another call.
+#[derive(Debug)]
+struct Pin {
+    store: u64,
+    id: String,
+    snapshot: Arc<Snapshot>,
+    until: Instant,
+}
+
+/// Of all stores of the process: whatever call a caller makes next, to whichever store, is its next one.
+static PINS: LazyLock<Mutex<HashMap<Caller, Pin>>> = LazyLock::new(Mutex::default);
+
+/// Callers that went away without another call leave their pin behind. Above this many, the old ones are let go.
+const MANY_PINS: usize = 256;
+
+fn pins() -> MutexGuard<'static, HashMap<Caller, Pin>> {
+    PINS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The caller makes a call: what it was shown before is no longer the last thing.
+pub(crate) fn begin_call() {
+    pins().remove(&Caller::this());
+}
+
 /// The calls that can be answered from a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -98,7 +123,7 @@ pub(crate) enum Part {
 }
 
 /// Who asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Caller {
     Task(tokio::task::Id),
     Thread(ThreadId),
@@ -130,9 +155,18 @@ struct Kept {
     bytes: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handoff {
+    /// Tells the stores of the process apart.
+    store: u64,
     state: Mutex<State>,
+}
+
+impl Default for Handoff {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { store: NEXT.fetch_add(1, Ordering::Relaxed), state: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -203,6 +237,32 @@ impl Handoff {
             state.remove(id, |kept| kept.caller == caller);
         }
         snapshot
+    }
+
+    /// The caller is shown this state now.
+    pub(crate) fn pin(&self, id: &str, snapshot: Arc<Snapshot>) {
+        let now = Instant::now();
+        let remaining = Duration::from_millis(snapshot.remaining_ms);
+        let pin =
+            Pin { store: self.store, id: id.to_owned(), snapshot, until: now + FOR_A_PAIR.min(remaining) };
+        let mut pins = pins();
+        if pins.len() >= MANY_PINS {
+            pins.retain(|_, pin| pin.until > now);
+        }
+        pins.insert(Caller::this(), pin);
+    }
+
+    /// The state that the caller was shown by its last call, if that was about this task. Begins a call.
+    pub(crate) fn pinned(&self, id: &str) -> Option<Arc<Snapshot>> {
+        let pin = pins().remove(&Caller::this())?;
+        let right = pin.store == self.store && pin.id == id && pin.until > Instant::now();
+        right.then_some(pin.snapshot)
+    }
+
+    /// Whether there is a snapshot of this revision or a newer one.
+    pub(crate) fn has(&self, id: &str, revision: u64) -> bool {
+        let state = self.lock();
+        state.kept.get(id).is_some_and(|kept| kept.iter().any(|kept| kept.read.snapshot.revision >= revision))
     }
 
     /// A read has shown a revision: older ones are void.

@@ -101,3 +101,23 @@ async fn what_nobody_takes_is_bounded() {
     assert!(state.order.len() <= 2 * MAX_KEPT);
     assert!(state.bytes <= MAX_KEPT_BYTES);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pinned_state_answers_the_next_call_whatever_is_learnt_and_no_other() {
+    let (handoff, other) = (Handoff::default(), Handoff::default());
+    let pin = || handoff.pin("pinned", read("pinned", 1, 1000).snapshot);
+    pin();
+    Knowledge::learnt("pinned");
+    assert!(handoff.pinned("pinned").is_some());
+    assert!(handoff.pinned("pinned").is_none());
+    pin();
+    begin_call();
+    assert!(handoff.pinned("pinned").is_none(), "there was another call in between");
+    pin();
+    assert!(handoff.pinned("another").is_none());
+    pin();
+    assert!(other.pinned("pinned").is_none());
+    pin();
+    tokio::time::advance(FOR_A_PAIR).await;
+    assert!(handoff.pinned("pinned").is_none());
+}

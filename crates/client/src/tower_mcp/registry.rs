@@ -12,6 +12,8 @@ use task_broker_protocol::shapes::Status;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::handoff::Knowledge;
+
 /// Events about tasks that are not held, kept because the answer to their creation may still be on its way. It has to
 /// cover the events of one round trip, not more.
 const MAX_STRANGERS: usize = 4096;
@@ -139,8 +141,19 @@ impl Registry {
     }
 
     /// As [`Registry::learn`] for an event: the task may be one whose id has not arrived yet.
-    pub(crate) fn event(&self, id: &str, seen: Option<Seen>) {
+    ///
+    /// Makes what was read before void, unless the event tells nothing new, as that of one's own write does, which
+    /// often comes right after the answer. `shown`: a read has shown its revision. Both is decided under the lock, so
+    /// that what a write has told before its snapshot was kept cannot make that void afterwards.
+    pub(crate) fn event(&self, id: &str, seen: Option<Seen>, shown: bool) {
         let mut state = self.lock();
+        let known = match (state.held.get(id), seen) {
+            (Some(held), Some(seen)) => held.revision >= seen.revision,
+            _ => shown,
+        };
+        if !known {
+            Knowledge::learnt(id);
+        }
         if !state.held.contains_key(id) {
             if state.expected > 0 {
                 if state.strangers.len() >= MAX_STRANGERS {

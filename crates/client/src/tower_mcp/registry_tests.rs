@@ -109,8 +109,8 @@ async fn an_end_in_the_far_future_is_looked_at_every_day() {
 async fn an_event_that_comes_before_the_answer_to_the_creation_counts() {
     let registry = Registry::new(10);
     let place = registry.place().unwrap();
-    registry.event("a", Some(Seen::now(Some(Status::Cancelled), 2, 1000, true)));
-    registry.event("b", None);
+    registry.event("a", Some(Seen::now(Some(Status::Cancelled), 2, 1000, true)), false);
+    registry.event("b", None, false);
     assert!(place.fill("a", seen(1, 1000)).is_cancelled());
     assert!(registry.place().unwrap().fill("b", seen(1, 1000)).is_cancelled());
 }
@@ -118,15 +118,15 @@ async fn an_event_that_comes_before_the_answer_to_the_creation_counts() {
 #[tokio::test(start_paused = true)]
 async fn events_of_tasks_that_nobody_expects_are_not_kept() {
     let registry = Registry::new(10);
-    registry.event("a", None);
+    registry.event("a", None, false);
     assert!(!held(&registry, "a", 1000).is_cancelled());
     let place = registry.place().unwrap();
     for number in 0..2 * MAX_STRANGERS {
-        registry.event(&format!("other-{number}"), None);
+        registry.event(&format!("other-{number}"), None, false);
     }
     assert_eq!(registry.lock().strangers.len(), MAX_STRANGERS);
     drop(place);
-    registry.event("last", None);
+    registry.event("last", None, false);
     assert!(registry.lock().strangers.is_empty());
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::builder::{ConnectError, RemoteTaskStoreBuilder};
 use super::failure::from_client;
 use super::follow;
-use super::handoff::{Handoff, Knowledge, Read};
+use super::handoff::{self, Handoff, Knowledge, Read};
 use super::registry::{Registry, Seen};
 use crate::client::Client;
 use crate::error::Error;
@@ -118,8 +118,9 @@ impl RemoteTaskStore {
         self.core().registry.len()
     }
 
-    /// The parts, for a call: with it the background work runs, from the first call on.
+    /// The parts, for a call that begins now. The background work runs from the first call on.
     pub(crate) fn running(&self) -> &Core {
+        handoff::begin_call();
         let mut background = self.shared.background.lock().unwrap_or_else(PoisonError::into_inner);
         // It ends only with the runtime that it was started on, and then another one goes on.
         if background.as_ref().is_none_or(JoinHandle::is_finished)

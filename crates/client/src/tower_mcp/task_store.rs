@@ -97,7 +97,11 @@ impl TaskStore for RemoteTaskStore {
         let _writing = Knowledge::learnt_at_the_end(task_id);
         // Metadata is kept for tasks that have ended too, where the outcome says `applied: false` only of commands
         // about the life of a task.
-        Ok(core.found(task_id, core.client.set_meta(params).await)?.is_some())
+        let outcome = core.found(task_id, core.client.set_meta(params).await)?;
+        if let Some(outcome) = outcome {
+            core.registry.status(task_id, outcome.revision, outcome.status);
+        }
+        Ok(outcome.is_some())
     }
 
     async fn discard_task(&self, task_id: &str) -> Result<bool> {
@@ -111,15 +115,18 @@ impl TaskStore for RemoteTaskStore {
 
     async fn get_task_result(&self, task_id: &str) -> Result<Option<TaskSnapshot>> {
         let core = self.running();
-        if let Some(snapshot) = core.handoff.take(task_id, Part::Result) {
-            return convert::task_snapshot(&snapshot).map(Some);
+        let snapshot = match core.handoff.take(task_id, Part::Result) {
+            Some(snapshot) => snapshot,
+            None => match core.read(task_id).await? {
+                Some(read) => read.snapshot,
+                None => return Ok(None),
+            },
+        };
+        let shown = convert::task_snapshot(&snapshot)?;
+        if snapshot.task.status == Status::InputRequired {
+            core.handoff.pin(task_id, snapshot);
         }
-        let Some(read) = core.read(task_id).await? else { return Ok(None) };
-        let snapshot = convert::task_snapshot(&read.snapshot)?;
-        if read.snapshot.task.status == Status::InputRequired {
-            core.handoff.leave(task_id, read, &[Part::Questions]);
-        }
-        Ok(Some(snapshot))
+        Ok(Some(shown))
     }
 
     async fn wait_for_completion(&self, task_id: &str) -> Result<Option<TaskSnapshot>> {
@@ -182,8 +189,9 @@ impl TaskStore for RemoteTaskStore {
     }
 
     async fn outstanding_input_requests(&self, task_id: &str) -> Result<Option<InputRequests>> {
+        let pinned = self.core().handoff.pinned(task_id);
         let core = self.running();
-        let snapshot = match core.handoff.take(task_id, Part::Questions) {
+        let snapshot = match pinned.or_else(|| core.handoff.take(task_id, Part::Questions)) {
             Some(snapshot) => Some(snapshot),
             None => core.read(task_id).await?.map(|read| read.snapshot),
         };
@@ -202,6 +210,9 @@ impl TaskStore for RemoteTaskStore {
         let params =
             apply_input::Params { task_id: task_id.to_owned(), input_responses, guard: Guard::default() };
         let applied = core.found(task_id, core.client.apply_input(params).await)?;
+        if let Some(apply_input::Applied { outcome, .. }) = &applied {
+            core.registry.status(task_id, outcome.revision, outcome.status);
+        }
         Ok(applied.filter(|applied| applied.outcome.applied).map(|applied| AppliedInputResponses {
             accepted: as_set(applied.accepted),
             ignored: as_set(applied.ignored),

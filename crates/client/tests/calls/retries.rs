@@ -7,7 +7,7 @@ use task_broker_client::methods::{complete, discard, set_ttl};
 use task_broker_client::shapes::Guard;
 use task_broker_client::{Client, Ended, Error, Json, RpcError};
 
-use crate::script::{Script, Step, draining, not_found, outcome, snapshot, unavailable};
+use crate::script::{Script, Seen, Step, draining, not_found, outcome, snapshot, unavailable};
 
 fn complete() -> complete::Params {
     complete::Params { task_id: "8c1f".to_owned(), result: Json::empty_object(), guard: Guard::default() }
@@ -38,7 +38,7 @@ async fn all_attempts_of_one_change_have_one_key_and_the_next_change_has_another
     client.complete(complete()).await.unwrap();
     client.complete(complete()).await.unwrap();
     let seen = script.seen();
-    let keys: Vec<_> = seen.iter().map(|seen| seen.key()).collect();
+    let keys: Vec<_> = seen.iter().map(Seen::key).collect();
     assert_eq!(keys[0].len(), 32);
     assert!(keys[..3].iter().all(|key| *key == keys[0]));
     assert_ne!(keys[3], keys[0]);

@@ -1,6 +1,7 @@
 //! A server that answers each request with the next step of a script, and remembers what it was asked.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -146,8 +147,11 @@ fn ok(body: &str) -> String {
 }
 
 fn http(status: &str, headers: &[(&str, String)], body: &str) -> String {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+    let mut answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        write!(answer, "{name}: {value}\r\n").unwrap();
+    }
+    answer + "\r\n" + body
 }
 
 async fn read(stream: &mut TcpStream) -> Option<Seen> {
