@@ -71,12 +71,12 @@ async fn a_cancel_made_while_the_store_was_cut_off_raises_the_token_when_it_is_b
 async fn a_wait_goes_on_over_a_restart() {
     let (mut broker, relay, store) = behind_a_relay().await;
     let (id, _token) = task(&store).await;
+    let before = relay.calls();
     let waiter = tokio::spawn({
         let (store, id) = (store.clone(), id.clone());
         async move { store.wait_for_completion(&id).await }
     });
     // The waiter's own call is the only one, so it is with the broker when it has passed the relay.
-    let before = relay.calls();
     crate::harness::poll_until(LATE, "the wait is on its way", async || {
         (relay.calls() > before).then_some(())
     })

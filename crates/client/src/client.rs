@@ -138,12 +138,16 @@ impl Client {
             Err(error) => return Ending { result: Err(error), in_doubt: false },
         };
         let limit = self.inner.settings.request_timeout.saturating_add(patience);
-        let mut attempts = Attempts::new(self.retry_budget.saturating_add(patience));
+        let mut attempts = Attempts::new(self.retry_budget);
         let (mut in_doubt, mut refused) = (false, false);
         loop {
             attempts.begin();
             let attempt = self.attempt::<M>(&id, body.clone(), refused, seats, limit).await;
             let Err(error) = attempt else { return Ending { result: attempt, in_doubt } };
+            // A wait may have been with the broker for long; how long that was says nothing about the broker's absence.
+            if patience > Duration::ZERO && attempts.made() == 1 {
+                attempts.count_from_now();
+            }
             // A token may have ended between two looks at its source. One other is tried, at once.
             if error.is_unauthorized() && !refused && self.inner.tokens.can_change() {
                 refused = true;

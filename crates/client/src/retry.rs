@@ -30,6 +30,11 @@ impl Attempts {
         Self { started: Instant::now(), budget, made: 0 }
     }
 
+    /// The budget begins now.
+    pub(crate) fn count_from_now(&mut self) {
+        self.started = Instant::now();
+    }
+
     pub(crate) fn begin(&mut self) {
         self.made = self.made.saturating_add(1);
     }
