@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use task_broker_client::RemoteTaskStore;
 use tower_mcp::CallToolResult;
-use tower_mcp::async_task::TaskStore as _;
+use tower_mcp::async_task::{CancellationToken, TaskStore as _};
 use tower_mcp::protocol::TaskStatus;
 
 use crate::harness::{Auth, Broker};
@@ -88,6 +88,40 @@ async fn a_wait_goes_on_over_a_restart() {
     assert!(store.complete_task(&id, CallToolResult::text("done")).await.unwrap());
     let (task, _, _) = within(LATE, "the waiter wakes", waiter).await.unwrap().unwrap().unwrap();
     assert_eq!(task.status, TaskStatus::Completed);
+}
+
+/// A task that lives so long, in milliseconds.
+async fn task_of(store: &RemoteTaskStore, ttl: u64) -> (String, CancellationToken) {
+    store.create_task("tool", serde_json::json!({}), Some(ttl), Some("alice".to_owned())).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_that_was_prolonged_while_the_store_was_cut_off_counts() {
+    let (mut broker, relay, store) = behind_a_relay().await;
+    let (id, token) = task_of(&store, 4000).await;
+    let (_short, short_token) = task_of(&store, 4500).await;
+    broker.kill9();
+    broker.restart();
+    assert!(connected(&broker).await.set_ttl(&id, 600_000).await.unwrap());
+    relay.aim(broker.address());
+    within(
+        LATE,
+        "the one that was not prolonged ends, later than this one would have",
+        short_token.cancelled(),
+    )
+    .await;
+    assert!(!token.is_cancelled());
+    assert!(store.complete_task(&id, CallToolResult::text("done")).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_that_is_over_ends_the_work_although_the_broker_is_away() {
+    let (mut broker, _relay, store) = behind_a_relay().await;
+    let (_id, token) = task(&store).await;
+    let (_short, short_token) = task_of(&store, 1000).await;
+    broker.kill9();
+    within(LATE, "the time is over", short_token.cancelled()).await;
+    assert!(!token.is_cancelled());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -119,13 +119,15 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place before the broker is asked, so that a task is never created and then not held.
-    pub(crate) fn place(&self) -> Result<Place<'_>, Full> {
+    /// Takes a place before the broker is asked, so that a task is never created and then not held. `id` is known
+    /// for one that is taken up again; when it is held already it needs no more room.
+    pub(crate) fn place(&self, id: Option<&str>) -> Result<Place<'_>, Full> {
         let mut state = self.lock();
-        if state.held.len().saturating_add(state.expected) >= self.maximum {
+        let held = id.is_some_and(|id| state.held.contains_key(id));
+        if !held && state.held.len().saturating_add(state.expected) >= self.maximum {
             state.forget_ended(self.maximum / 16 + 1);
         }
-        if state.held.len().saturating_add(state.expected) >= self.maximum {
+        if !held && state.held.len().saturating_add(state.expected) >= self.maximum {
             return Err(Full { maximum: self.maximum });
         }
         state.expected = state.expected.saturating_add(1);

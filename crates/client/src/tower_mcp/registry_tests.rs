@@ -5,7 +5,7 @@ fn seen(revision: u64, remaining_ms: u64) -> Seen {
 }
 
 fn held(registry: &Registry, id: &str, remaining_ms: u64) -> CancellationToken {
-    registry.place().unwrap().fill(id, seen(1, remaining_ms))
+    registry.place(None).unwrap().fill(id, seen(1, remaining_ms))
 }
 
 fn due(registry: &Registry) -> Vec<String> {
@@ -108,11 +108,11 @@ async fn an_end_in_the_far_future_is_looked_at_every_day() {
 #[tokio::test(start_paused = true)]
 async fn an_event_that_comes_before_the_answer_to_the_creation_counts() {
     let registry = Registry::new(10);
-    let place = registry.place().unwrap();
+    let place = registry.place(None).unwrap();
     registry.event("a", Some(Seen::now(Some(Status::Cancelled), 2, 1000, true)), false);
     registry.event("b", None, false);
     assert!(place.fill("a", seen(1, 1000)).is_cancelled());
-    assert!(registry.place().unwrap().fill("b", seen(1, 1000)).is_cancelled());
+    assert!(registry.place(None).unwrap().fill("b", seen(1, 1000)).is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn events_of_tasks_that_nobody_expects_are_not_kept() {
     let registry = Registry::new(10);
     registry.event("a", None, false);
     assert!(!held(&registry, "a", 1000).is_cancelled());
-    let place = registry.place().unwrap();
+    let place = registry.place(None).unwrap();
     for number in 0..2 * MAX_STRANGERS {
         registry.event(&format!("other-{number}"), None, false);
     }
@@ -133,7 +133,7 @@ async fn events_of_tasks_that_nobody_expects_are_not_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_was_created_while_everything_was_read_again_is_looked_at_at_once() {
     let registry = Registry::new(10);
-    let place = registry.place().unwrap();
+    let place = registry.place(None).unwrap();
     assert!(registry.begin_resync().is_empty());
     let token = place.fill("a", seen(1, 1000));
     assert_eq!(due(&registry), ["a"]);
@@ -147,11 +147,13 @@ async fn a_full_registry_lets_go_of_what_has_ended_and_of_nothing_else() {
     held(&registry, "ended", 1000);
     registry.status("ended", 2, Status::Failed);
     held(&registry, "live too", 1000);
-    let place = registry.place().unwrap();
+    let place = registry.place(None).unwrap();
     assert_eq!(registry.len(), 2);
-    assert_eq!(registry.place().unwrap_err(), Full { maximum: 3 });
+    assert_eq!(registry.place(None).unwrap_err(), Full { maximum: 3 });
+    assert_eq!(registry.place(Some("ended")).unwrap_err(), Full { maximum: 3 });
+    registry.place(Some("live")).unwrap();
     drop(place);
-    registry.place().unwrap();
+    registry.place(None).unwrap();
     assert!(!live.is_cancelled());
 }
 

@@ -62,7 +62,7 @@ impl TaskStore for RemoteTaskStore {
             owner: owner.map_or(create::Owner::Nobody, create::Owner::Subject),
             ..create::Params::new(tool_name)
         };
-        let place = core.registry.place().map_err(|full| too_many_held(full.maximum))?;
+        let place = core.registry.place(None).map_err(|full| too_many_held(full.maximum))?;
         let asked = Instant::now();
         let created = core.client.create(params).await.map_err(|error| from_client(&error))?;
         let snapshot = std::sync::Arc::new(created.snapshot);
@@ -254,7 +254,7 @@ impl TaskStore for RemoteTaskStore {
 
     async fn resume_context(&self, task_id: &str) -> Result<Option<TaskResumeContext>> {
         let core = self.running();
-        let place = core.registry.place().map_err(|full| too_many_held(full.maximum))?;
+        let place = core.registry.place(Some(task_id)).map_err(|full| too_many_held(full.maximum))?;
         let Some(context) = core.found(task_id, core.client.resume(task_id).await)? else { return Ok(None) };
         let arguments = convert::arguments(task_id, &context.arguments)?;
         let answers = convert::answers(task_id, &context.input_responses)?;

@@ -12,4 +12,6 @@ mod bounds;
 mod retries;
 mod script;
 mod streams;
+#[cfg(feature = "tls")]
+mod tls;
 mod tokens;

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use task_broker_client::{Client, ClientBuilder};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 /// What happens to one request.
 #[derive(Debug, Clone)]
@@ -69,14 +70,38 @@ impl Drop for Script {
 
 impl Script {
     pub(crate) async fn new(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::start(steps, None).await
+    }
+
+    /// The same behind TLS, as `localhost`.
+    pub(crate) async fn with_tls(steps: impl IntoIterator<Item = Step>, tls: TlsAcceptor) -> Self {
+        Self::start(steps, Some(tls)).await
+    }
+
+    async fn start(steps: impl IntoIterator<Item = Step>, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = match tls {
+            Some(_) => format!("https://localhost:{}", address.port()),
+            None => format!("http://{address}"),
+        };
         let state = Arc::new(State { steps: Mutex::new(steps.into_iter().collect()), ..State::default() });
         let work = tokio::spawn({
             let state = Arc::clone(&state);
             async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(serve(stream, Arc::clone(&state)));
+                    let (state, tls) = (Arc::clone(&state), tls.clone());
+                    tokio::spawn(async move {
+                        match tls {
+                            None => serve(stream, state).await,
+                            // A client that does not trust the certificate goes away in the middle of it.
+                            Some(tls) => {
+                                if let Ok(stream) = tls.accept(stream).await {
+                                    serve(stream, state).await;
+                                }
+                            }
+                        }
+                    });
                 }
             }
         });
@@ -109,7 +134,7 @@ impl Script {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<State>) {
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, state: Arc<State>) {
     while let Some(seen) = read(&mut stream).await {
         let id = seen.body["id"].clone();
         let mut step =
@@ -154,7 +179,7 @@ fn http(status: &str, headers: &[(&str, String)], body: &str) -> String {
     answer + "\r\n" + body
 }
 
-async fn read(stream: &mut TcpStream) -> Option<Seen> {
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<Seen> {
     let mut text = Vec::new();
     let head = loop {
         if let Some(end) = text.windows(4).position(|end| end == b"\r\n\r\n") {
@@ -170,7 +195,7 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
     Some(Seen { body: serde_json::from_slice(&text[head..]).unwrap(), ..seen })
 }
 
-async fn more(stream: &mut TcpStream, text: &mut Vec<u8>) -> Option<()> {
+async fn more(stream: &mut (impl AsyncRead + Unpin), text: &mut Vec<u8>) -> Option<()> {
     let mut piece = [0; 4096];
     let read = stream.read(&mut piece).await.ok().filter(|read| *read > 0)?;
     text.extend_from_slice(&piece[..read]);
