@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     Lose,
     /// The broker carries the call out, and its reply breaks off after this share of it, in 1/256.
     Cut(u8),
+    /// The broker carries the call out, and something on the way answers in its place that it cannot be reached.
+    Replace,
     /// The reply comes late.
     Delay(Duration),
     /// The broker carries the call out, and the line is silent until the caller hangs up.
@@ -23,20 +25,23 @@ pub(crate) enum Kind {
     Dropped,
     Lost,
     Cut,
+    Replaced,
     Delayed,
     Stalled,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Dropped, Self::Lost, Self::Cut, Self::Delayed, Self::Stalled];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Dropped, Self::Lost, Self::Cut, Self::Replaced, Self::Delayed, Self::Stalled];
 }
 
 impl Fault {
     pub(crate) fn random(rng: &mut fastrand::Rng) -> Self {
         match rng.u8(..40) {
             0..=11 => Self::Drop,
-            12..=22 => Self::Lose,
-            23..=33 => Self::Cut(rng.u8(..)),
+            12..=20 => Self::Lose,
+            21..=29 => Self::Cut(rng.u8(..)),
+            30..=33 => Self::Replace,
             // Costs the caller a whole timeout.
             34 => Self::Stall,
             _ => Self::Delay(Duration::from_millis(rng.u64(5..60))),
@@ -54,6 +59,7 @@ impl Fault {
             Self::Drop => Kind::Dropped,
             Self::Lose => Kind::Lost,
             Self::Cut(_) => Kind::Cut,
+            Self::Replace => Kind::Replaced,
             Self::Delay(_) => Kind::Delayed,
             Self::Stall => Kind::Stalled,
         }

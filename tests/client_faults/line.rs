@@ -32,7 +32,8 @@ fn a_dropped_request_never_arrives_and_a_lost_or_cut_reply_was_carried_out() {
         (Some(Fault::Cut(127)), false, 3),
         (Some(Fault::Cut(255)), false, 4),
         (Some(Fault::Delay(Duration::from_millis(20))), true, 5),
-        (None, true, 6),
+        (Some(Fault::Replace), true, 6),
+        (None, true, 7),
     ];
     for (fault, answered, there) in cases {
         proxy.arm(fault.into_iter().collect());

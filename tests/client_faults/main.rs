@@ -22,6 +22,7 @@ mod driver;
 mod faults;
 mod line;
 mod model;
+mod outages;
 mod proxy;
 mod races;
 mod replies;

@@ -19,6 +19,10 @@ const PASS_DEADLINE: Duration = Duration::from_secs(10);
 /// What a client does of its own accord: no fault that was meant for a call of the test is wasted on it.
 const BACKGROUND: [&str; 3] = ["store/watch", "store/statuses", "store/info"];
 
+/// What a proxy says that believes the broker to be gone.
+const BAD_GATEWAY: &[u8] =
+    b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 12\r\n\r\n<h1>502</h1>";
+
 /// A proxy that listens. Ends, with all its connections, when dropped.
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -188,6 +192,7 @@ impl Shared {
                 client.write_all(&reply[..end])?;
                 return client.shutdown(Shutdown::Both);
             }
+            Some(Fault::Replace) => return client.write_all(BAD_GATEWAY),
             Some(Fault::Delay(delay)) => std::thread::sleep(delay),
             Some(Fault::Stall) => return io::copy(&mut client, &mut io::sink()).map(drop),
             None => {}

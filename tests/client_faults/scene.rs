@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use task_broker_client::RemoteTaskStore;
+use task_broker_client::tower_mcp::RemoteTaskStoreBuilder;
 use tokio::task::JoinHandle;
 use tower_mcp::async_task::TaskStore;
 
@@ -46,9 +47,18 @@ impl Account {
 
     /// An instance with a proxy of its own.
     pub(crate) async fn instance(&self, broker: &Broker) -> Instance {
+        self.instance_with(broker, |builder| builder).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn instance_with(
+        &self,
+        broker: &Broker,
+        change: impl FnOnce(RemoteTaskStoreBuilder) -> RemoteTaskStoreBuilder,
+    ) -> Instance {
         let proxy = Arc::new(Proxy::to(broker.address()));
         let builder = RemoteTaskStore::builder(&proxy.url()).token(self.token.as_str());
-        let store = builder.request_timeout(REQUEST_TIMEOUT).connect().await;
+        let store = change(builder.request_timeout(REQUEST_TIMEOUT)).connect().await;
         Instance { store: Arc::new(store.unwrap()), proxy }
     }
 
