@@ -1,5 +1,5 @@
 //! A complete MCP server on tower-mcp whose long tool calls run as tasks. Where the tasks live is one line, see
-//! [`options::Store::open`]: in this process, or in a task-broker that outlives it and that several instances share.
+//! [`options::OpenStore`]: in this process, or in a task-broker that outlives it and that several instances share.
 //!
 //! README.md beside this crate says how to run it and what to try.
 
@@ -17,7 +17,7 @@ use tower_mcp::async_task::TaskStore;
 use tower_mcp::{HttpTransport, McpRouter};
 use tracing_subscriber::EnvFilter;
 
-use crate::options::Options;
+use crate::options::{OpenStore, Options};
 
 /// Where the endpoint is on this server.
 const PATH: &str = "/mcp";
@@ -44,7 +44,13 @@ async fn run(options: &Options) -> Result<()> {
     let address = listener.local_addr()?;
     tracing::info!(url = %format_args!("http://{address}{PATH}"), store = %options.store, "listening");
 
-    let app = HttpTransport::new(router(store)).into_router_at(PATH);
+    let router = router(store.task_store());
+    let app = HttpTransport::new(router.clone()).into_router_at(PATH);
+    // Clients that listen on this instance hear of what other instances do, for as long as the bridge is held.
+    let _announcer = match &store {
+        OpenStore::Broker(broker) => Some(broker.announce_to(router)),
+        OpenStore::Memory(_) => None,
+    };
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let ended = async move {
         tokio::select! {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use task_broker_client::RemoteTaskStore;
+use task_broker_client::{RemoteTaskStore, TokenSource};
 use tower_mcp::async_task::{MemoryTaskStore, TaskStore};
 
 /// An MCP server with long-running tools, whose tasks live in this process or in a task-broker
@@ -33,25 +33,41 @@ pub(crate) enum Store {
     Broker(String),
 }
 
+/// A store that was opened.
+#[derive(Debug)]
+pub(crate) enum OpenStore {
+    Memory(Arc<MemoryTaskStore>),
+    Broker(RemoteTaskStore),
+}
+
 impl Options {
     /// The store that `--store` names. A broker is asked at once, so that a wrong address or token is an error at
     /// start and not at the first task.
-    pub(crate) async fn open_store(&self) -> Result<Arc<dyn TaskStore>> {
+    pub(crate) async fn open_store(&self) -> Result<OpenStore> {
         match &self.store {
             Store::Memory if self.token_file.is_some() => {
                 bail!("--token-file is for a broker, and --store is memory")
             }
-            Store::Memory => Ok(Arc::new(MemoryTaskStore::new())),
+            Store::Memory => Ok(OpenStore::Memory(Arc::new(MemoryTaskStore::new()))),
             Store::Broker(url) => {
                 let mut builder = RemoteTaskStore::builder(url);
                 if let Some(file) = &self.token_file {
-                    let token = std::fs::read_to_string(file);
-                    let token = token.with_context(|| format!("--token-file {}", file.display()))?;
-                    builder = builder.token(token.trim_end());
+                    // Read again when it changes: a token that is rotated needs no restart.
+                    builder = builder.token(TokenSource::file(file));
                 }
                 let store = builder.connect().await.with_context(|| format!("--store {url}"))?;
-                Ok(Arc::new(store))
+                Ok(OpenStore::Broker(store))
             }
+        }
+    }
+}
+
+impl OpenStore {
+    /// As the router wants it.
+    pub(crate) fn task_store(&self) -> Arc<dyn TaskStore> {
+        match self {
+            Self::Memory(store) => Arc::clone(store) as Arc<dyn TaskStore>,
+            Self::Broker(store) => store.clone().into(),
         }
     }
 }
