@@ -49,10 +49,12 @@
 //!
 //! | the client's request | calls |
 //! |---|---|
-//! | `tools/call` that becomes a task | 1, and 1 when it ends |
+//! | `tools/call` that becomes a task | 1, and when the tool has ended 2: its result, and the state for subscribers |
 //! | `tasks/get` | 1 |
-//! | `tasks/update` | 3, and 1 more when the tool goes on |
-//! | `tasks/cancel` | 2 |
+//! | `tasks/update` | 3: who owns the task, the answers, the state for subscribers; and 1 when the tool goes on |
+//! | `tasks/cancel` | 2: who owns the task, and the cancel, which tells the state too |
+//!
+//! Beside them there is one connection for events, and one call for the tasks whose time is over at one moment.
 //!
 //! One `tasks/get` is several calls of the store, which are answered from one snapshot, so that a client never sees a
 //! state that the task did not have. A snapshot serves only the tokio task that asked for it, each part once, for some

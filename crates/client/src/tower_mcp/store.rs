@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::tower_mcp::async_task::{Result, TaskStore};
-use task_broker_protocol::shapes::Snapshot;
+use task_broker_protocol::shapes::{Outcome, Snapshot};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -167,6 +167,13 @@ impl Core {
     pub(crate) fn saw(&self, id: &str, snapshot: &Snapshot) {
         self.registry.learn(id, seen(snapshot));
         self.handoff.observe(id, snapshot.revision);
+    }
+
+    /// A command was answered.
+    pub(crate) fn wrote(&self, id: &str, outcome: &Outcome) {
+        self.registry.status(id, outcome.revision, outcome.status);
+        // Void anyway, and possibly large.
+        self.handoff.forget(id);
     }
 
     /// There is no such task any more, or there never was.

@@ -99,7 +99,7 @@ impl TaskStore for RemoteTaskStore {
         // about the life of a task.
         let outcome = core.found(task_id, core.client.set_meta(params).await)?;
         if let Some(outcome) = outcome {
-            core.registry.status(task_id, outcome.revision, outcome.status);
+            core.wrote(task_id, &outcome);
         }
         Ok(outcome.is_some())
     }
@@ -211,7 +211,7 @@ impl TaskStore for RemoteTaskStore {
             apply_input::Params { task_id: task_id.to_owned(), input_responses, guard: Guard::default() };
         let applied = core.found(task_id, core.client.apply_input(params).await)?;
         if let Some(apply_input::Applied { outcome, .. }) = &applied {
-            core.registry.status(task_id, outcome.revision, outcome.status);
+            core.wrote(task_id, outcome);
         }
         Ok(applied.filter(|applied| applied.outcome.applied).map(|applied| AppliedInputResponses {
             accepted: as_set(applied.accepted),
@@ -345,7 +345,7 @@ impl Core {
     ) -> Result<bool> {
         let _writing = Knowledge::learnt_at_the_end(task_id);
         let Some(outcome) = self.found(task_id, command.await)? else { return Ok(false) };
-        self.registry.status(task_id, outcome.revision, outcome.status);
+        self.wrote(task_id, &outcome);
         Ok(outcome.applied)
     }
 
