@@ -150,6 +150,50 @@ impl Client {
     }
 }
 
+/// A call that changes a task: at its end, whatever that is, a task store of this process must not show what it read
+/// before.
+#[cfg(feature = "tower-mcp")]
+fn writing(task_id: &str) -> impl Drop + use<> {
+    crate::tower_mcp::Knowledge::learnt_at_the_end(task_id)
+}
+
+/// Without a task store nobody keeps what was read.
+#[cfg(not(feature = "tower-mcp"))]
+fn writing(_task_id: &str) -> NothingKept {
+    NothingKept
+}
+
+#[cfg(not(feature = "tower-mcp"))]
+struct NothingKept;
+
+/// Creating tasks.
+impl Client {
+    /// `store/create`: a new task.
+    ///
+    /// ```no_run
+    /// # async fn example(client: task_broker_client::Client) -> Result<(), task_broker_client::Error> {
+    /// use task_broker_client::methods::create;
+    ///
+    /// let mut params = create::Params::new("report");
+    /// params.owner = create::Owner::Subject("alice".to_owned());
+    /// let created = client.create(params).await?;
+    /// println!("{} lives {} ms", created.snapshot.task.task_id, created.snapshot.remaining_ms);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Cancellation safety
+    /// A call that is dropped may have created a task, which then lives until its time is over. With an idempotency
+    /// key of one's own in the params, the same call again answers with that task.
+    pub async fn create(&self, mut params: create::Params) -> Result<create::Created, Error> {
+        ensure_key(&mut params.guard)?;
+        self.call::<create::Create>(&params).await
+    }
+}
+
 /// Declares the calls that change a task and are the same but for their names.
 macro_rules! changing {
     ($($(#[$doc:meta])* $name:ident($module:ident::$method:ident) -> $result:ty;)*) => {
@@ -165,6 +209,7 @@ macro_rules! changing {
                 /// A call that is dropped may have been carried out. With an idempotency key of one's own in the
                 /// params, the same call again answers what the first one did.
                 pub async fn $name(&self, mut params: $module::Params) -> Result<$result, Error> {
+                    let _writing = writing(&params.task_id);
                     ensure_key(&mut params.guard)?;
                     self.call::<$module::$method>(&params).await
                 }
@@ -174,20 +219,6 @@ macro_rules! changing {
 }
 
 changing! {
-    /// `store/create`: a new task.
-    ///
-    /// ```no_run
-    /// # async fn example(client: task_broker_client::Client) -> Result<(), task_broker_client::Error> {
-    /// use task_broker_client::methods::create;
-    ///
-    /// let mut params = create::Params::new("report");
-    /// params.owner = create::Owner::Subject("alice".to_owned());
-    /// let created = client.create(params).await?;
-    /// println!("{} lives {} ms", created.snapshot.task.task_id, created.snapshot.remaining_ms);
-    /// # Ok(())
-    /// # }
-    /// ```
-    create(create::Create) -> create::Created;
     /// `store/requireInput`: questions to the owner; they replace the outstanding ones.
     require_input(require_input::RequireInput) -> Outcome;
     /// `store/applyInput`: answers from the owner, handed in by the worker's side.
@@ -218,6 +249,7 @@ impl Client {
     /// # Cancellation safety
     /// As with every changing call: a call that is dropped may have been carried out.
     pub async fn set_ttl(&self, mut params: set_ttl::Params) -> Result<Ended<set_ttl::TtlOutcome>, Error> {
+        let _writing = writing(&params.task_id);
         ensure_key(&mut params.guard)?;
         ended(self.call_in_doubt::<set_ttl::SetTtl>(&params).await)
     }
@@ -230,6 +262,7 @@ impl Client {
     /// # Cancellation safety
     /// As with every changing call: a call that is dropped may have been carried out.
     pub async fn discard(&self, mut params: discard::Params) -> Result<Ended<Outcome>, Error> {
+        let _writing = writing(&params.task_id);
         ensure_key(&mut params.guard)?;
         ended(self.call_in_doubt::<discard::Discard>(&params).await)
     }

@@ -7,7 +7,7 @@ use task_broker_protocol::methods::statuses::{MAX_TASK_IDS, State};
 use task_broker_protocol::methods::watch::{Event, EventKind, Message};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::handoff::Knowledge;
+use super::knowledge::Knowledge;
 use super::registry::{Due, Seen};
 use super::store::Core;
 use crate::error::Error;

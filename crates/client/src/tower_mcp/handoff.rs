@@ -10,7 +10,7 @@
 //! - to the same tokio task (or the same thread, outside of one), which is the one that asked for it;
 //! - once for each kind of call, and for [`FOR_A_READ`] at most;
 //! - while this process has learnt nothing about the task since before the broker was asked: every write of any store
-//!   of this process, every event of a newer revision and every newer read makes it void;
+//!   or client of this process, every event of a newer revision and every newer read makes it void;
 //! - and not beyond the end of the task's time.
 //!
 //! `get_task_result` and `outstanding_input_requests` are one view in two calls, so they need more than that: when the
@@ -30,6 +30,8 @@ use std::time::Duration;
 use task_broker_protocol::shapes::Snapshot;
 use tokio::time::Instant;
 
+use super::knowledge::Knowledge;
+
 /// How long a read is kept for the calls that belong to it. They follow within microseconds.
 const FOR_A_READ: Duration = Duration::from_millis(50);
 
@@ -37,58 +39,12 @@ const FOR_A_READ: Duration = Duration::from_millis(50);
 const FOR_A_PAIR: Duration = Duration::from_millis(20);
 
 /// How long the answer to a creation is kept for the read that the router makes before it answers its client. A
-/// preparation of the tool's own may come between, and nobody else has the id yet.
-const FOR_A_CREATION: Duration = Duration::from_secs(5);
+/// preparation of the tool's own may come between; one that takes long costs a read.
+const FOR_A_CREATION: Duration = Duration::from_millis(100);
 
 /// Snapshots kept at once, and their payloads together. Each is taken within moments or never.
 const MAX_KEPT: usize = 1024;
 const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
-
-/// What counts the things learnt about tasks, by a hash of the id: for all stores of the process, since two stores may
-/// show the same task. Two ids with one number cost a read more, and nothing else.
-static LEARNT: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
-
-/// Counts what this process has learnt about a task.
-fn counter(id: &str) -> Option<&'static AtomicU64> {
-    // FNV-1a: any spread will do.
-    let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let at = usize::try_from(hash >> 32).unwrap_or_default();
-    LEARNT.get(at % LEARNT.len())
-}
-
-/// The state of knowledge about a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Knowledge(u64);
-
-impl Knowledge {
-    pub(crate) fn now(id: &str) -> Self {
-        Self(counter(id).map_or(0, |counter| counter.load(Ordering::SeqCst)))
-    }
-
-    /// Something was learnt: what was read before is void.
-    pub(crate) fn learnt(id: &str) {
-        if let Some(counter) = counter(id) {
-            counter.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Makes what was read before void when it is dropped: at the end of a write, whatever that end is.
-    pub(crate) fn learnt_at_the_end(id: &str) -> Writing {
-        Writing(id.to_owned())
-    }
-}
-
-/// A write that is going on.
-#[derive(Debug)]
-pub(crate) struct Writing(String);
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        Knowledge::learnt(&self.0);
-    }
-}
 
 /// The state that a caller has been shown last, until it makes another call.
 #[derive(Debug)]

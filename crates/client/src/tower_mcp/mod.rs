@@ -58,8 +58,9 @@
 //!
 //! One `tasks/get` is several calls of the store, which are answered from one snapshot, so that a client never sees a
 //! state that the task did not have. A snapshot serves only the tokio task that asked for it, each part once, for some
-//! milliseconds, and as long as this process has learnt nothing newer about the task: no write of any store in it, no
-//! event, no other read. So a read after a write is never older than the write, with one exception that is meant:
+//! milliseconds, and as long as this process has learnt nothing newer about the task: no write of any store or client
+//! in it, no event, no other read. So what is read is never older than what this process knows, and as to other
+//! processes never older than the request that is being answered. There is one exception, and it is meant:
 //! [`outstanding_input_requests`] as the very next call after a [`get_task_result`] that has shown `input_required`
 //! answers with the questions of the state that was shown.
 //!
@@ -107,12 +108,14 @@ mod convert;
 mod failure;
 mod follow;
 mod handoff;
+mod knowledge;
 mod registry;
 mod store;
 mod task_store;
 
 pub use announce::Announcer;
 pub use builder::{ConnectError, RemoteTaskStoreBuilder};
+pub(crate) use knowledge::Knowledge;
 pub use store::RemoteTaskStore;
 
 /// The code of docs/use-from-tower-mcp.md, so that it compiles.

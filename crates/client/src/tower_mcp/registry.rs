@@ -12,7 +12,7 @@ use task_broker_protocol::shapes::Status;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::handoff::Knowledge;
+use super::knowledge::Knowledge;
 
 /// Events about tasks that are not held, kept because the answer to their creation may still be on its way. It has to
 /// cover the events of one round trip, not more.

@@ -21,7 +21,8 @@ use tokio::time::Instant;
 
 use super::convert;
 use super::failure::{from_client, too_many_held};
-use super::handoff::{Knowledge, Part, Read};
+use super::handoff::{Part, Read};
+use super::knowledge::Knowledge;
 use super::registry::Seen;
 use super::store::{Core, RemoteTaskStore, seen};
 use crate::calls::Ended;
@@ -94,7 +95,6 @@ impl TaskStore for RemoteTaskStore {
         let meta = convert::encode("_meta", &meta)?;
         let params = set_meta::Params { task_id: task_id.to_owned(), meta, guard: Guard::default() };
         let core = self.running();
-        let _writing = Knowledge::learnt_at_the_end(task_id);
         // Metadata is kept for tasks that have ended too, where the outcome says `applied: false` only of commands
         // about the life of a task.
         let outcome = core.found(task_id, core.client.set_meta(params).await)?;
@@ -106,7 +106,6 @@ impl TaskStore for RemoteTaskStore {
 
     async fn discard_task(&self, task_id: &str) -> Result<bool> {
         let core = self.running();
-        let _writing = Knowledge::learnt_at_the_end(task_id);
         let params = discard::Params { task_id: task_id.to_owned(), guard: Guard::default() };
         let ended = core.found(task_id, core.client.discard(params).await)?;
         core.gone(task_id);
@@ -206,7 +205,6 @@ impl TaskStore for RemoteTaskStore {
         let input_responses = convert::encode_map("an input response", &responses)?;
         let core = self.running();
         core.know_limits(input_responses.values().map(|response| response.as_bytes().len()).sum()).await?;
-        let _writing = Knowledge::learnt_at_the_end(task_id);
         let params =
             apply_input::Params { task_id: task_id.to_owned(), input_responses, guard: Guard::default() };
         let applied = core.found(task_id, core.client.apply_input(params).await)?;
@@ -266,7 +264,6 @@ impl TaskStore for RemoteTaskStore {
 
     async fn set_ttl(&self, task_id: &str, ttl_ms: u64) -> Result<bool> {
         let core = self.running();
-        let _writing = Knowledge::learnt_at_the_end(task_id);
         let age = core.registry.age(task_id);
         let began = Instant::now();
         let params = set_ttl::Params { task_id: task_id.to_owned(), ttl_ms, guard: Guard::default() };
@@ -319,10 +316,8 @@ impl TaskStore for RemoteTaskStore {
             reason: reason.map(str::to_owned),
             guard: Guard::default(),
         };
-        let writing = Knowledge::learnt_at_the_end(task_id);
         let Some(cancelled) = core.found(task_id, core.client.cancel(params).await)? else { return Ok(None) };
         core.registry.raise(task_id);
-        drop(writing);
         let object = convert::task_object(&cancelled.snapshot.task)?;
         // The router reads the task to tell its subscribers. A replayed answer has the revision of the first one
         // beside the task of now, so it is not handed on.
@@ -343,7 +338,6 @@ impl Core {
         task_id: &str,
         command: impl Future<Output = std::result::Result<Outcome, Error>> + Send,
     ) -> Result<bool> {
-        let _writing = Knowledge::learnt_at_the_end(task_id);
         let Some(outcome) = self.found(task_id, command.await)? else { return Ok(false) };
         self.wrote(task_id, &outcome);
         Ok(outcome.applied)

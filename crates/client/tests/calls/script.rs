@@ -74,6 +74,7 @@ impl Script {
     }
 
     /// The same behind TLS, as `localhost`.
+    #[cfg(feature = "tls")]
     pub(crate) async fn with_tls(steps: impl IntoIterator<Item = Step>, tls: TlsAcceptor) -> Self {
         Self::start(steps, Some(tls)).await
     }
