@@ -18,13 +18,17 @@ mod harness;
 
 mod damage;
 mod directories;
+mod disk;
 mod fidelity;
 mod files;
 mod kills;
 mod load;
+mod long;
 mod model;
+mod power;
 mod restarts;
 mod retries;
+mod shim;
 mod syscalls;
 mod worker;
 

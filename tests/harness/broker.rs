@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -45,6 +46,7 @@ pub(crate) enum Auth {
 pub(crate) struct BrokerOptions {
     store: Store,
     auth: Auth,
+    data: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -52,12 +54,18 @@ pub(crate) struct BrokerOptions {
 impl BrokerOptions {
     /// A broker on `store` with authentication `optional`, which serves every persona.
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, auth: Auth::Optional, args: Vec::new(), env: Vec::new() }
+        Self { store, auth: Auth::Optional, data: None, args: Vec::new(), env: Vec::new() }
     }
 
     /// Another authentication mode.
     pub(crate) fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
+        self
+    }
+
+    /// Another data directory than one of the broker's own.
+    pub(crate) fn data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = Some(data.into());
         self
     }
 
@@ -112,6 +120,11 @@ impl Broker {
         self.process = Some(process);
         self.address = address;
         self.log = log;
+    }
+
+    /// The data directory of an embedded store.
+    pub(crate) fn data(&self) -> PathBuf {
+        data(&self.options, &self.files)
     }
 
     /// The socket address that the broker listens on.
@@ -222,6 +235,10 @@ pub(crate) fn fresh(name: &str) -> String {
     format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+fn data(options: &BrokerOptions, files: &TempDir) -> PathBuf {
+    options.data.clone().unwrap_or_else(|| files.path().join("data"))
+}
+
 fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<Log>) {
     let mut command =
         Command::new(std::env::var_os(BINARY).unwrap_or(env!("CARGO_BIN_EXE_task-broker").into()));
@@ -232,7 +249,7 @@ fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<
     }
     command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
     match options.store {
-        Store::Sled => command.arg("--store").arg(format!("sled:{}", files.path().join("data").display())),
+        Store::Sled => command.arg("--store").arg(format!("sled:{}", data(options, files).display())),
         Store::Memory => command.args(["--store", "memory:"]),
     };
     match options.auth {
