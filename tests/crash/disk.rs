@@ -23,14 +23,15 @@ use tokio::time::Instant;
 const BUSY_DEADLINE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
 
-/// Syncs pages of a file at random, then shuts its file system down. Rust has neither call without unsafe code.
-/// Arguments: file, directory, share of pages, seed, number of the system call `sync_file_range`.
+/// Writes pages of files at random, as the kernel and then the disk may do it at any time: first the broker's files, to
+/// the disk's cache; then `disk.img`, to the platter. Then it shuts down the file system of that. Rust has neither call
+/// without unsafe code. Arguments: share of pages, seed, number of the system call `sync_file_range`, `outer`, files.
 const CUT: &str = r#"
-    my ($path, $mount, $share, $seed, $call) = @ARGV;
-    open(my $file, "+<", $path) or die "$path: $!";
+    my ($share, $seed, $call, $mount, @files) = @ARGV;
     open(my $root, "<", $mount) or die "$mount: $!";
     srand($seed);
-    if ($share > 0) {
+    for my $path ($share > 0 ? @files : ()) {
+        open(my $file, "+<", $path) or die "$path: $!";
         for (my $at = 0; $at < -s $file; $at += 4096) {
             next if rand() >= $share;
             syscall($call + 0, fileno($file), $at, 4096, 7) == 0 or die "sync_file_range: $!";
@@ -121,7 +122,7 @@ impl Disk {
                 &"conv=notrunc,fsync",
             ],
         )?;
-        run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &"-E", &quick, &inner])?;
+        run("mkfs.ext4", &[&"-q", &"-F", &"-m", &"0", &"-O", &small, &"-E", &quick, &inner])?;
         run("sync", &[&inner])?;
         run("mount", &[&"-o", &"loop", &inner, &disk.root()])?;
         Ok(disk)
@@ -137,10 +138,18 @@ impl Disk {
     }
 
     /// The power fails. This share of the pages that were written and not flushed is on the platter all the same.
-    pub(crate) fn cut(&self, survives: f64, seed: u32) {
+    pub(crate) fn cut(&self, directory: &Path, survives: f64, seed: u32) {
         let (survives, seed) = (survives.to_string(), seed.to_string());
         let (file, mount) = (self.path("outer/disk.img"), self.path("outer"));
-        run("perl", &[&"-e", &CUT, &file, &mount, &survives, &seed, &SYNC_FILE_RANGE]).unwrap();
+        let mut files: Vec<_> =
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.is_file());
+        files.sort();
+        files.push(file);
+        let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> =
+            vec![&"-e", &CUT, &survives, &seed, &SYNC_FILE_RANGE, &mount];
+        args.extend(files.iter().map(|path| -> &dyn AsRef<std::ffi::OsStr> { path }));
+        run("perl", &args).unwrap();
     }
 
     /// The power is back. Nothing may use the disk.

@@ -25,10 +25,16 @@ fn payloads_of_up_to_2_mib_survive_power_cuts_while_all_that_lives_is_replaced_a
     let seed = seed();
     let Some(disk) = Disk::new(DISK_MIB) else { return };
     let rounds = long::rounds(2);
-    let broker = BrokerOptions::new(Store::Sled).data(disk.root().join("data")).start();
-    let mut all = Rounds::new(broker, seed, TURNING).on(disk);
-    for _ in 0..rounds {
-        all.round(TURNED, Ending::PowerCut);
+    let mut options = BrokerOptions::new(Store::Sled).data(disk.root().join("data"));
+    // Syncs take longer, so that more cuts find a group that is written and not synced.
+    let shim = Shim::new();
+    for (name, value) in shim.iter().flat_map(Shim::delays) {
+        options = options.env(name, &value);
+    }
+    let mut all = Rounds::new(options.start(), seed, TURNING).on(disk);
+    for round in 0..rounds {
+        // One in three while the broker runs: then it also meets a disk that fails.
+        all.round(TURNED, if round % 3 == 1 { Ending::PowerCut } else { Ending::FrozenPowerCut });
         long::count("power", &format!("seed {seed}, {}", all.sum));
     }
     all.check_everything();
@@ -62,7 +68,7 @@ fn a_cut_loses_what_was_not_synced_and_nothing_else() {
     let Some(mut disk) = Disk::new(64) else { return };
     let path = disk.root().join("control");
     drop(write_half_synced(&path, 32));
-    disk.cut(0.0, 1);
+    disk.cut(&disk.root(), 0.0, 1);
     disk.come_back();
     assert_eq!(pages(&path), format!("{}{}", "1".repeat(32), "0".repeat(32)));
 }
@@ -72,21 +78,14 @@ fn a_cut_can_leave_some_pages_of_a_write_new_and_others_old() {
     let Some(mut disk) = Disk::new(64) else { return };
     let path = disk.root().join("control");
     let file = write_half_synced(&path, 64);
-    // Written to the disk and not flushed, as sled does it: only this way the pages leave the page cache of `inner`.
-    let asked = std::process::Command::new("sh")
-        .args(["-c", r#"perl -e 'open(F, "+<", $ARGV[0]); exit(0 != syscall($ARGV[1] + 0, fileno(F), 0, 0, 7))' "$0" "$1""#])
-        .arg(&path)
-        .arg(if cfg!(target_arch = "x86_64") { "277" } else { "84" })
-        .status();
-    assert!(asked.unwrap().success());
     drop(file);
-    disk.cut(0.5, 7);
+    disk.cut(&disk.root(), 0.8, 7);
     disk.come_back();
     let pages = pages(&path);
     let (synced, torn) = pages.split_at(64);
     assert_eq!(synced, "1".repeat(64));
     let new = torn.matches('2').count();
-    assert!((10..=54).contains(&new) && torn.matches('0').count() == 64 - new, "{torn}");
+    assert!((16..=56).contains(&new) && torn.matches('0').count() == 64 - new, "{torn}");
     assert!(torn.contains("20") && torn.contains("02"), "in one piece: {torn}");
 }
 
@@ -103,7 +102,7 @@ fn a_broker_whose_syncs_do_nothing_loses_what_it_acknowledged() {
             create(&mut link, &format!("tool-{n:02}"));
         }
         let known = tools(&mut link);
-        disk.cut(0.0, 1);
+        disk.cut(&disk.root(), 0.0, 1);
         broker.kill9();
         disk.come_back();
         known

@@ -1,5 +1,5 @@
 /* See shim.rs. Settings come from the environment:
- *   SHIM_SYNC   lie: syncs do nothing; fail: they fail with EIO from number SHIM_FROM on; once: only that one fails
+ *   SHIM_SYNC   lie: syncs do nothing; delay: they begin later; fail: they fail with EIO from number SHIM_FROM on; once: only that one fails
  *   SHIM_FILE   only files whose name ends like this
  *   SHIM_CLOCK  a file with the number of seconds by which the wall clock is off */
 #define _GNU_SOURCE
@@ -32,6 +32,11 @@ static int verdict(int fd) {
     const char *how = getenv("SHIM_SYNC");
     if (!how || !is_meant(fd)) return 0;
     if (strcmp(how, "lie") == 0) return 1;
+    if (strcmp(how, "delay") == 0) {
+        struct timespec later = {0, 1500000};
+        nanosleep(&later, 0);
+        return 0;
+    }
     const char *from = getenv("SHIM_FROM");
     unsigned long number = __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST), first = from ? strtoul(from, 0, 10) : 1;
     return (strcmp(how, "once") == 0 ? number == first : number >= first) ? -1 : 0;

@@ -44,6 +44,11 @@ impl Shim {
         ["env".to_owned(), preload].into_iter().chain(settings).map(OsString::from).collect()
     }
 
+    /// An environment in which syncs begin a little later.
+    pub(crate) fn delays(&self) -> [(&'static str, String); 2] {
+        [("LD_PRELOAD", self.library().display().to_string()), ("SHIM_SYNC", "delay".to_owned())]
+    }
+
     /// The start of a command line: syncs that do nothing and say that all is well.
     pub(crate) fn lies(&self) -> Vec<OsString> {
         self.with(&[("SHIM_SYNC", "lie".to_owned())])

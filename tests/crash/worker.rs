@@ -329,6 +329,11 @@ impl Worker {
         }
     }
 
+    /// Whether that is a task that soon expires.
+    pub(crate) fn maybe_created_a_mortal(&self) -> bool {
+        matches!(&self.pending, Some(Pending::Create(creation)) if creation.ttl_ms < MORTAL_TTL_MS)
+    }
+
     /// The id of the task that may or may not have been discarded.
     pub(crate) fn maybe_discarded(&self) -> Option<&str> {
         match &self.pending {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -137,6 +137,14 @@ impl Broker {
         if let Some(process) = self.process.take() {
             process.kill();
         }
+    }
+
+    /// SIGSTOP; when this returns no thread of the process runs any more.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let process = self.process.as_ref().expect("the broker runs");
+        let stopped = waitpid(Some(Pid::from_child(&process.child)), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it did not stop: {stopped:?}");
     }
 
     /// SIGTERM; see [`Broker::wait_exit`].
