@@ -16,6 +16,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod clocks;
 mod damage;
 mod directories;
 mod disk;
