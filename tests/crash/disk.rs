@@ -49,7 +49,8 @@ pub(crate) struct Disk {
     mounted: bool,
 }
 
-fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<Output, String> {
+/// Runs a program; an error is what it said.
+pub(crate) fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result<Output, String> {
     let mut command = Command::new(program);
     command.args(args.iter().map(AsRef::as_ref)).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("{program}: {error}"))?;
@@ -158,6 +159,11 @@ impl Disk {
         run("mount", &[&"-o", &"loop", &self.path("outer.img"), &self.path("outer")]).unwrap();
         self.mounted = true;
         run("mount", &[&"-o", &"loop", &self.path("outer/disk.img"), &self.root()]).unwrap();
+    }
+
+    /// The file system turns read-only, as it does after an error of its own.
+    pub(crate) fn turn_read_only(&self) {
+        run("mount", &[&"-o", &"remount,abort", &self.root()]).unwrap();
     }
 
     fn unmount(&mut self) -> Result<(), String> {

@@ -22,6 +22,8 @@ mod directories;
 mod disk;
 mod fidelity;
 mod files;
+mod full;
+mod kept;
 mod kills;
 mod load;
 mod long;
@@ -30,6 +32,7 @@ mod power;
 mod restarts;
 mod retries;
 mod shim;
+mod syncs;
 mod syscalls;
 mod worker;
 

@@ -13,7 +13,7 @@ use crate::load::{Ending, Rounds};
 use crate::long;
 use crate::restarts::{create, tools};
 use crate::seed;
-use crate::shim::Shim;
+use crate::shim::{Shim, Syncs};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const DISK_MIB: u64 = 512;
@@ -114,7 +114,7 @@ fn a_broker_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     assert_eq!(tools(&mut broker.link()), known);
     assert!(broker.stop(DEADLINE).status.success());
 
-    let known = made(Start::on(&data).under(shim.lies()).serve(), &mut disk);
+    let known = made(Start::on(&data).under(shim.syncs(&Syncs::Lie)).serve(), &mut disk);
     match Start::on(&data).outcome(DEADLINE) {
         Outcome::Serving(broker) => {
             assert!(tools(&mut broker.link()).len() < known.len(), "nothing was lost")

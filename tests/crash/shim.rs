@@ -10,6 +10,15 @@ use tempfile::TempDir;
 use crate::disk::if_possible;
 use crate::files::scratch;
 
+/// What syncs do.
+#[derive(Clone, Debug)]
+pub(crate) enum Syncs {
+    /// Nothing, and they say that all is well.
+    Lie,
+    /// Those of files with this in their path fail with EIO from the one with this number on, or only that one.
+    Fail { file: &'static str, from: u64, once: bool },
+}
+
 /// See the module.
 pub(crate) struct Shim {
     files: TempDir,
@@ -49,20 +58,16 @@ impl Shim {
         [("LD_PRELOAD", self.library().display().to_string()), ("SHIM_SYNC", "delay".to_owned())]
     }
 
-    /// The start of a command line: syncs that do nothing and say that all is well.
-    pub(crate) fn lies(&self) -> Vec<OsString> {
-        self.with(&[("SHIM_SYNC", "lie".to_owned())])
-    }
-
-    /// The start of a command line: all syncs of files whose name ends with `file` fail with EIO from the one with this
-    /// number on, or only that one.
-    pub(crate) fn fails(&self, file: &str, from: u64, only_once: bool) -> Vec<OsString> {
-        let how = if only_once { "once" } else { "fail" };
-        self.with(&[
-            ("SHIM_SYNC", how.to_owned()),
-            ("SHIM_FILE", file.to_owned()),
-            ("SHIM_FROM", from.to_string()),
-        ])
+    /// The start of a command line: such syncs.
+    pub(crate) fn syncs(&self, syncs: &Syncs) -> Vec<OsString> {
+        match syncs {
+            Syncs::Lie => self.with(&[("SHIM_SYNC", "lie".to_owned())]),
+            Syncs::Fail { file, from, once } => self.with(&[
+                ("SHIM_SYNC", if *once { "once" } else { "fail" }.to_owned()),
+                ("SHIM_FILE", (*file).to_owned()),
+                ("SHIM_FROM", from.to_string()),
+            ]),
+        }
     }
 
     /// The start of a command line: a wall clock that is off by what [`Shim::step`] says.
