@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use task_broker_core::{Limits, Quota};
 
@@ -46,7 +47,7 @@ pub struct Serve {
     pub store: StoreUrl,
 
     /// Refuse to start when there is no store yet, instead of making one.
-    #[arg(long, env = "TASK_BROKER_EXISTING_STORE_ONLY")]
+    #[arg(long, env = "TASK_BROKER_EXISTING_STORE_ONLY", value_parser = BoolishValueParser::new())]
     pub existing_store_only: bool,
 
     /// How much of the embedded store is cached, in bytes. Its real use of memory is about three times this.
@@ -75,7 +76,7 @@ pub struct Serve {
     pub jwt_leeway_secs: u64,
 
     /// Listen on an address that is not loopback although anonymous callers are let in.
-    #[arg(long, env = "TASK_BROKER_ALLOW_ANONYMOUS_NETWORK")]
+    #[arg(long, env = "TASK_BROKER_ALLOW_ANONYMOUS_NETWORK", value_parser = BoolishValueParser::new())]
     pub allow_anonymous_network: bool,
 
     /// Origin whose web pages may call; repeatable. All others are refused.
@@ -190,7 +191,12 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),
-            Some(("sled", path)) if !path.is_empty() => Ok(Self::Sled(PathBuf::from(path))),
+            Some(("sled", path)) if path.starts_with('~') => {
+                Err("only a shell knows what ~ is, and only at the beginning of a word".to_owned())
+            }
+            Some(("sled", path)) if !path.is_empty() && path.trim() == path => {
+                Ok(Self::Sled(PathBuf::from(path)))
+            }
             _ => Err("expected sled:DIRECTORY or memory:".to_owned()),
         }
     }
@@ -311,7 +317,23 @@ impl Serve {
             (self.max_body_bytes <= 256 << 20, "--max-body-bytes", "must be at most 268435456"),
             (self.max_requests >= 1, "--max-requests", "must be at least 1"),
             (self.max_tasks >= 1, "--max-tasks", "must be at least 1"),
-            (self.cache_bytes >= 1 << 20, "--cache-bytes", "must be at least 1048576"),
+            (self.default_ttl_ms >= 1, "--default-ttl-ms", "must be at least 1"),
+            (self.quota_tasks_per_owner >= 1, "--quota-tasks-per-owner", "must be at least 1"),
+            (self.quota_bytes_per_owner >= 1, "--quota-bytes-per-owner", "must be at least 1"),
+            (self.max_waits >= 1, "--max-waits", "must be at least 1"),
+            (self.max_waits_per_subject >= 1, "--max-waits-per-subject", "must be at least 1"),
+            (self.max_streams >= 1, "--max-streams", "must be at least 1"),
+            (self.max_streams_per_subject >= 1, "--max-streams-per-subject", "must be at least 1"),
+            (
+                (1 << 20..=1 << 40).contains(&self.cache_bytes),
+                "--cache-bytes",
+                "must be from 1048576 to 1099511627776",
+            ),
+            (
+                !(self.existing_store_only && self.store == StoreUrl::Memory),
+                "--existing-store-only",
+                "cannot be: --store memory: is always a new store",
+            ),
             (self.drain_secs <= 3600, "--drain-secs", "must be at most 3600"),
         ];
         let origins = self.allow_origin.iter().all(|origin| is_origin(origin));
@@ -403,6 +425,11 @@ mod tests {
             (&["--default-poll-interval-ms", "99"], "--default-poll-interval-ms"),
             (&["--max-body-bytes", "2048", "--max-payload-bytes", "4096"], "--max-body-bytes"),
             (&["--max-requests", "0"], "--max-requests"),
+            (&["--default-ttl-ms", "0"], "--default-ttl-ms"),
+            (&["--max-waits", "0"], "--max-waits"),
+            (&["--quota-tasks-per-owner", "0"], "--quota-tasks-per-owner"),
+            (&["--cache-bytes", "99999999999999"], "--cache-bytes"),
+            (&["--store", "memory:", "--existing-store-only"], "--existing-store-only"),
             (&["--listen", "0.0.0.0:0"], "--allow-anonymous-network"),
             (&["--allow-origin", "*"], "--allow-origin"),
             (&["--allow-origin", "https://a.example,null"], "--allow-origin"),
@@ -435,7 +462,9 @@ mod tests {
     fn stores_are_named_by_their_kind() {
         assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
         assert_eq!("sled:/var/lib/x".parse(), Ok(StoreUrl::Sled("/var/lib/x".into())));
-        for text in ["", "sled", "sled:", "memory", "memory:x", "file:/x", "postgres://x"] {
+        for text in
+            ["", "sled", "sled:", "memory", "memory:x", "file:/x", "postgres://x", "sled:~/data", "sled: x"]
+        {
             assert!(text.parse::<StoreUrl>().is_err(), "{text}");
         }
     }

@@ -1,6 +1,7 @@
 //! The command line: parse, bind, signals, call the library.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
 use task_broker::config::{Cli, Command, Serve, Token};
 use task_broker::{RunError, open_store, run, telemetry};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The system's allocator takes a noticeable part of a request's time and gives memory back late after a sweep.
@@ -44,7 +45,7 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
         // Before anything else: as PID 1 a process without handlers ignores these signals.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        telemetry::start(serve.log_format);
+        telemetry::start(serve.log_format)?;
         let settings = serve.settings()?;
         raise_file_limit();
         let stop = async move {
@@ -54,6 +55,8 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
             }
         };
         let mut stop = std::pin::pin!(stop);
+        // Before a store is made or changed for a port that is taken; connections are let in later.
+        let socket = bind(serve.listen)?;
         let clock = Clock::system();
         let opening = {
             let (serve, clock) = (serve.clone(), clock.clone());
@@ -66,12 +69,11 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
                 return Ok::<_, AnyError>(());
             }
         };
-        let bind = |error| RunError::Io { what: format!("--listen {}", serve.listen), error };
-        let listener = match TcpListener::bind(serve.listen).await.map_err(bind) {
+        let listener = match socket.listen(BACKLOG) {
             Ok(listener) => listener,
             Err(error) => {
                 store.close().await;
-                return Err(error.into());
+                return Err(cannot_listen(serve.listen, error).into());
             }
         };
         run(listener, Arc::clone(&store), clock, settings, stop).await?;
@@ -80,6 +82,25 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
     // A store that is still opening does not keep a process that was told to stop.
     runtime.shutdown_background();
     done
+}
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// Takes the port without letting anybody in.
+fn bind(address: SocketAddr) -> Result<TcpSocket, RunError> {
+    let taken = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        // A port whose last connections are still being forgotten is free.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    };
+    taken().map_err(|error| cannot_listen(address, error))
+}
+
+fn cannot_listen(address: SocketAddr, error: std::io::Error) -> RunError {
+    RunError::Io { what: format!("--listen {address}"), error }
 }
 
 /// Every connection is a file, and systems give a process 1,024 of them unless it asks for what it may have.
@@ -94,6 +115,9 @@ fn raise_file_limit() {
 #[allow(clippy::print_stdout, reason = "the token is what this command is for")]
 fn print_token(token: &Token) -> Result<(), AnyError> {
     let secret = SecretFile::read(&token.secret_file).map_err(|error| format!("--secret-file: {error}"))?;
+    if secret.is_short() {
+        complain(&*AnyError::from("the secret is shorter than the 32 bytes that HS256 asks for"));
+    }
     let claims = MintClaims {
         sub: &token.sub,
         aud: &token.aud,

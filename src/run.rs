@@ -56,9 +56,9 @@ pub fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunErr
         }
         StoreUrl::Sled(path) => {
             let options = SledOptions {
-                path: path.clone(),
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
+                ..SledOptions::new(path)
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))
         }

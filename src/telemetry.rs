@@ -1,6 +1,7 @@
 //! Logs: on standard error, as text or as JSON lines. No secret, no token, no payload at any level.
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::config::LogFormat;
@@ -9,9 +10,17 @@ use crate::config::LogFormat;
 /// only warnings are shown; whoever names one of them there gets what was asked for.
 const TALKATIVE: [&str; 6] = ["h2", "hyper", "hyper_util", "sled", "tower", "tower_http"];
 
-/// Starts logging for the process. `RUST_LOG` chooses what is logged; `info` without it.
-pub fn start(format: LogFormat) {
-    let filter = filter(std::env::var("RUST_LOG").ok().as_deref());
+/// `RUST_LOG` cannot be understood.
+#[derive(Debug, thiserror::Error)]
+#[error("RUST_LOG: {0}")]
+pub struct FilterError(#[from] ParseError);
+
+/// Starts logging for the process. `RUST_LOG` chooses what is logged: `info`, and what it says beyond that.
+///
+/// # Errors
+/// [`FilterError`]: a wish that is not understood would be a broker that nobody can see into.
+pub fn start(format: LogFormat) -> Result<(), FilterError> {
+    let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -31,14 +40,16 @@ pub fn start(format: LogFormat) {
             tracing::error!(place, "a thread panicked");
         }));
     }
+    Ok(())
 }
 
-fn filter(wish: Option<&str>) -> EnvFilter {
+fn filter(wish: Option<&str>) -> Result<EnvFilter, FilterError> {
     let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or("info");
     let quiet = TALKATIVE.iter().filter(|library| !wish.contains(**library));
-    let directives = quiet.map(|library| format!("{library}=warn")).chain([wish.to_owned()]);
-    // A directive that cannot be read is left out rather than ending the process over its log.
-    EnvFilter::builder().parse_lossy(directives.collect::<Vec<_>>().join(","))
+    let quiet = quiet.map(|library| format!("{library}=warn"));
+    // The first is for whoever names only a part of the program, or misspells a level: a later one replaces it.
+    let directives: Vec<_> = ["info".to_owned()].into_iter().chain(quiet).chain([wish.to_owned()]).collect();
+    Ok(EnvFilter::builder().parse(directives.join(","))?)
 }
 
 #[cfg(test)]
@@ -47,10 +58,19 @@ mod tests {
 
     #[test]
     fn libraries_that_could_tell_secrets_are_quiet_unless_they_are_named() {
-        let all = filter(Some("trace")).to_string();
+        let all = filter(Some("trace")).unwrap().to_string();
         assert!(all.contains("hyper=warn") && all.contains("h2=warn") && all.contains("trace"), "{all}");
-        let named = filter(Some("info,hyper=trace")).to_string();
+        let named = filter(Some("info,hyper=trace")).unwrap().to_string();
         assert!(named.contains("hyper=trace") && !named.contains("hyper=warn"), "{named}");
-        assert!(filter(None).to_string().contains("info"));
+        assert!(filter(None).unwrap().to_string().contains("info"));
+    }
+
+    #[test]
+    fn a_wish_that_says_nothing_about_the_level_does_not_silence_the_broker() {
+        assert!(filter(Some("nonsense")).unwrap().to_string().contains("info"));
+        let quiet = filter(Some("error")).unwrap().to_string();
+        assert!(quiet.contains("error") && !quiet.contains("info"), "{quiet}");
+        let refused = filter(Some("foo=bar=baz")).unwrap_err().to_string();
+        assert!(refused.starts_with("RUST_LOG: "), "{refused}");
     }
 }

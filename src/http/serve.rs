@@ -29,6 +29,9 @@ use tower::Service;
 /// How long an accept loop rests when the system has no file for another socket.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
 
+/// How often a connection that could not be accepted is worth a line in the log.
+const ACCEPT_COMPLAINTS: Duration = Duration::from_secs(10);
+
 /// How long a connection on which nothing is being served may take to close at the end.
 const LAST_BYTES: Duration = Duration::from_millis(500);
 
@@ -74,9 +77,10 @@ pub async fn serve(
     // Ends the connections when this future is dropped.
     let cut = CancellationToken::new();
     let _cut_on_drop = cut.clone().drop_guard();
+    let mut told = None;
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &places, &mut told) => accepted,
             () = shutdown.cancelled() => break,
         };
         let Some((stream, place)) = accepted else { continue };
@@ -97,13 +101,17 @@ pub async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
+    told: &mut Option<Instant>,
 ) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _peer)) => Some((stream, place)),
         Err(error) => {
             // A connection that died in the queue, or no file left: neither ends the service.
-            tracing::warn!(%error, "a connection could not be accepted");
+            if told.is_none_or(|told| told.elapsed() >= ACCEPT_COMPLAINTS) {
+                tracing::warn!(%error, "a connection could not be accepted");
+                *told = Some(Instant::now());
+            }
             sleep(ACCEPT_REST).await;
             None
         }
@@ -123,8 +131,9 @@ async fn serve_connection(
     let serving = Arc::clone(&activity);
     let io = TokioIo::new(Timed::new(stream, Arc::clone(&activity), limits));
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let open = Activity::begin(&activity, request.version());
-        let answer = app.clone().call(request);
+        let open = Activity::begin(&activity, &request);
+        let ends = Arc::clone(&activity);
+        let answer = app.clone().call(request.map(|body| Body::new(Told { body, activity: ends })));
         async move { answer.await.map(|answer| answer.map(|body| Body::new(Counted { body, _open: open }))) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -168,6 +177,12 @@ struct Activity {
     in_head: AtomicBool,
     /// HTTP/2: bytes between requests are no head.
     multiplexed: AtomicBool,
+    /// The last bytes that came in.
+    received: Tail,
+    /// The last bytes of the newest request, as far as it has been read. Where others have come in behind it, the next
+    /// head has begun, though it lies in a buffer out of sight. (Who ends half a head like the request before it is taken
+    /// for idle, which costs no less.)
+    request_end: Tail,
     began: Instant,
     /// When the last request was over, in milliseconds after `began`.
     last_done: AtomicU64,
@@ -180,16 +195,19 @@ impl Activity {
             requests: AtomicUsize::new(0),
             in_head: AtomicBool::new(false),
             multiplexed: AtomicBool::new(false),
+            received: Tail::default(),
+            request_end: Tail::default(),
             began: Instant::now(),
             last_done: AtomicU64::new(0),
         }
     }
 
-    fn begin(activity: &Arc<Self>, version: Version) -> OpenRequest {
+    fn begin<B: HttpBody>(activity: &Arc<Self>, request: &Request<B>) -> OpenRequest {
+        activity.request_end.restart(b"\r\n\r\n");
         activity.open.fetch_add(1, Ordering::AcqRel);
         activity.requests.fetch_add(1, Ordering::AcqRel);
         activity.in_head.store(false, Ordering::Release);
-        activity.multiplexed.store(version == Version::HTTP_2, Ordering::Release);
+        activity.multiplexed.store(request.version() == Version::HTTP_2, Ordering::Release);
         OpenRequest(Arc::clone(activity))
     }
 
@@ -197,8 +215,80 @@ impl Activity {
         self.open.load(Ordering::Acquire) > 0
     }
 
+    /// Whether more has come in than requests were made of.
+    fn has_begun_another(&self) -> bool {
+        !self.multiplexed.load(Ordering::Acquire)
+            && (self.in_head.load(Ordering::Acquire) || !self.received.ends_with(&self.request_end))
+    }
+
     fn last_done(&self) -> Instant {
         self.began + Duration::from_millis(self.last_done.load(Ordering::Acquire))
+    }
+}
+
+/// The last bytes of something, eight at most.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Tail {
+    const LENGTH: usize = 8;
+
+    fn restart(&self, bytes: &[u8]) {
+        self.count.store(0, Ordering::Release);
+        self.extend(bytes);
+    }
+
+    fn extend(&self, bytes: &[u8]) {
+        let newest = bytes.iter().skip(bytes.len().saturating_sub(Self::LENGTH));
+        let before = self.bytes.load(Ordering::Acquire);
+        self.bytes.store(newest.fold(before, |tail, byte| tail << 8 | u64::from(*byte)), Ordering::Release);
+        let count = self.count.load(Ordering::Acquire).saturating_add(bytes.len()).min(Self::LENGTH);
+        self.count.store(count, Ordering::Release);
+    }
+
+    fn ends_with(&self, other: &Self) -> bool {
+        let count = other.count.load(Ordering::Acquire);
+        let unused = u32::try_from((Self::LENGTH - count) * 8).unwrap_or(0);
+        let last = |tail: &Self| tail.bytes.load(Ordering::Acquire).checked_shl(unused).unwrap_or(0);
+        last(self) == last(other)
+    }
+}
+
+/// A request's body, whose end is noted.
+struct Told {
+    body: hyper::body::Incoming,
+    activity: Arc<Activity>,
+}
+
+impl HttpBody for Told {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            // A body of known length ends with its last byte. One in chunks ends as a head does.
+            if self.body.size_hint().exact().is_some() {
+                self.activity.request_end.extend(data);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -281,7 +371,7 @@ impl Timed {
         if self.activity.is_serving() {
             return None;
         }
-        if self.activity.in_head.load(Ordering::Acquire) {
+        if self.activity.has_begun_another() {
             let began = *self.head_began.get_or_insert_with(Instant::now);
             return Some(began + self.limits.head);
         }
@@ -334,6 +424,7 @@ impl AsyncRead for Timed {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match read {
             Poll::Ready(Ok(())) if buf.filled().len() > before => {
+                self.activity.received.extend(buf.filled().get(before..).unwrap_or_default());
                 if !self.activity.is_serving() && !self.activity.multiplexed.load(Ordering::Acquire) {
                     self.activity.in_head.store(true, Ordering::Release);
                 }
@@ -399,7 +490,11 @@ mod tests {
             sleep(Duration::from_millis(600)).await;
             "slow"
         };
-        let app = Router::new().route("/", get(|| async { "ok" })).route("/slow", get(slow));
+        let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
+        let app = Router::new()
+            .route("/", get(|| async { "ok" }))
+            .route("/slow", get(slow))
+            .route("/read", axum::routing::post(read));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -448,6 +543,36 @@ mod tests {
         let rest = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
         // A reset is an end too.
         drop(rest.expect("the second head is never given up"));
+    }
+
+    /// Requests of every kind of end.
+    const REQUESTS: [&str; 5] = [
+        "GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+        "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+        "POST /read HTTP/1.1\r\nhost: x\r\ncontent-length: 12\r\n\r\n{\"a\": \"bcd\"}",
+        "POST /read HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n",
+    ];
+
+    #[tokio::test]
+    async fn half_a_head_behind_a_request_in_one_packet_is_given_up() {
+        let server = server(100, 60_000).await;
+        for request in REQUESTS {
+            for half in ["G", "GET / HT", "GET / HTTP/1.1\r\nhost: x\r\n"] {
+                let answer = until_closed(&server, &format!("{request}{request}{half}")).await;
+                assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{request}{half}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_whose_requests_are_done_is_only_idle() {
+        let server = server(100, 600).await;
+        for request in REQUESTS {
+            let began = Instant::now();
+            until_closed(&server, &format!("{request}{request}")).await;
+            assert!(began.elapsed() >= Duration::from_millis(590), "{request}");
+        }
     }
 
     #[tokio::test]

@@ -4,19 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use task_broker_core::{PayloadRef, Task, TaskId, Timestamp};
+use task_broker_core::{PayloadRef, Task, Timestamp};
 
 use super::census::Census;
 use super::follower::{Follower, Stopped};
 use super::journal::{Image, Journal, decode_body, encode_body, sectors_for, slot_of};
 use super::overlay::Overlay;
 use super::record;
+use crate::store::ListPlace;
 
 /// The newest state of one task that a group changed.
 #[derive(Debug)]
 pub(super) struct AfterImage {
     /// The task.
-    pub(super) id: TaskId,
+    pub(super) place: ListPlace,
     /// What was durable before.
     pub(super) before: Option<Arc<Task>>,
     /// The task and its encoded head; `None` when it is gone.
@@ -78,7 +79,7 @@ impl Disk {
     /// the store may open again.
     pub(super) fn commit(&mut self, group: &[AfterImage], now: Timestamp) -> Result<(), CommitError> {
         let images = group.iter().map(|image| Image {
-            id: image.id,
+            place: image.place,
             head: image.head.as_ref().map(|(_, head)| head.as_slice()),
             payloads: &image.payloads,
             dropped: &image.dropped,
@@ -88,10 +89,10 @@ impl Disk {
         for image in group {
             if let Some(before) = &image.before {
                 let head = record::encode(before).map_err(|_what| CommitError::Encode)?;
-                census.remove(image.id, &head);
+                census.remove(image.place.id, &head);
             }
             if let Some((_, head)) = &image.head {
-                census.add(image.id, head);
+                census.add(image.place.id, head);
             }
         }
         self.make_room(sectors_for(body.len()), now)?;
@@ -116,9 +117,14 @@ impl Disk {
                 self.follower.enlarge(slot, sectors.next_power_of_two())?;
                 self.take_remade();
             }
-            self.hand_over(now);
+            self.hand_over(now, false);
         }
         Ok(())
+    }
+
+    /// Whether there is room for what can wait.
+    pub(super) fn has_room_to_spare(&self) -> bool {
+        self.journal.is_half_empty() || self.follower.is_idle()
     }
 
     /// Lets sled follow if what it does not have has waited for long.
@@ -128,7 +134,7 @@ impl Disk {
             return;
         }
         self.take_remade();
-        self.hand_over(now);
+        self.hand_over(now, false);
     }
 
     /// Lets sled follow, and waits until it has.
@@ -136,7 +142,7 @@ impl Disk {
     pub(super) fn follow(&mut self, now: Timestamp) -> Result<(), CommitError> {
         self.follower.settle()?;
         self.take_remade();
-        self.hand_over(now);
+        self.hand_over(now, false);
         self.follower.settle().map_err(CommitError::from)
     }
 
@@ -148,8 +154,8 @@ impl Disk {
 
     /// Lets sled follow up to the newest frame, and begins a new generation of the journal. The follower must have
     /// settled.
-    fn hand_over(&mut self, now: Timestamp) {
-        self.follower.carry(self.overlay.hand_over(), self.journal.position(), self.census, now);
+    fn hand_over(&mut self, now: Timestamp, last: bool) {
+        self.follower.carry(self.overlay.hand_over(), self.journal.position(), self.census, now, last);
         self.journal.turn();
         self.waiting_since = None;
     }
@@ -158,7 +164,7 @@ impl Disk {
     pub(super) fn close(&mut self, now: Timestamp) -> Result<(), CommitError> {
         match self.follower.settle() {
             Ok(()) => {
-                self.hand_over(now);
+                self.hand_over(now, true);
                 // Told when it closes.
                 drop(self.follower.settle());
             }

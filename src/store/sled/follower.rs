@@ -27,9 +27,6 @@ const ORPHAN_STEP: usize = 64;
 /// half a gigabyte more at a million tasks (measured).
 const ORPHAN_REST: Duration = Duration::from_millis(1);
 
-/// Room on the disk that is left alone, in bytes. sled must never meet a full disk: its error would stay until a
-/// restart. It writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
-const SPARE_BYTES: u64 = 16 << 20;
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
 /// After how many tasks the room is looked at.
@@ -77,6 +74,7 @@ enum Work {
         position: Position,
         census: Census,
         clock: Timestamp,
+        last: bool,
     },
     Enlarge {
         slot: usize,
@@ -143,6 +141,7 @@ impl Follower {
         overlay: Arc<Overlay>,
         shared: Arc<Shared>,
         checkpoint: Checkpoint,
+        spare_bytes: u64,
         orphans: bool,
     ) -> std::io::Result<Self> {
         let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
@@ -158,6 +157,7 @@ impl Follower {
             shared: Arc::clone(&shared),
             line: Arc::clone(&line),
             checkpoint,
+            spare_bytes,
             orphans_from,
         };
         let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
@@ -199,9 +199,16 @@ impl Follower {
         self.line.set(&mut state, Stage::Working);
     }
 
-    /// Lets it carry a layer. It must have settled.
-    pub(super) fn carry(&self, layer: Arc<Layer>, position: Position, census: Census, clock: Timestamp) {
-        self.hand_over(Work::Carry { layer, position, census, clock });
+    /// Lets it carry a layer. It must have settled. `last` says that no other will come.
+    pub(super) fn carry(
+        &self,
+        layer: Arc<Layer>,
+        position: Position,
+        census: Census,
+        clock: Timestamp,
+        last: bool,
+    ) {
+        self.hand_over(Work::Carry { layer, position, census, clock, last });
     }
 
     /// Lets it make a file of the journal anew, with at least so many sectors, and waits for it. It must have settled,
@@ -262,6 +269,9 @@ struct Thread {
     shared: Arc<Shared>,
     line: Arc<Line>,
     checkpoint: Checkpoint,
+    /// Room on the disk that is left alone. sled must never meet a full disk: its error would stay until a restart. It
+    /// writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
+    spare_bytes: u64,
     /// Where the search for orphans goes on; nothing when it is done.
     orphans_from: Option<Vec<u8>>,
 }
@@ -302,10 +312,12 @@ impl Thread {
     fn work(&mut self) -> Result<(), TreeError> {
         loop {
             match self.next() {
-                Work::Carry { layer, position, census, clock } => {
+                Work::Carry { layer, position, census, clock, last } => {
                     self.carry(&layer, position, census, clock)?;
                     self.overlay.forget();
-                    self.grow(position.generation)?;
+                    if !last {
+                        self.grow(position.generation)?;
+                    }
                 }
                 Work::Enlarge { slot, sectors } => self.remake(slot, sectors)?,
                 Work::Close => return self.close(),
@@ -339,7 +351,7 @@ impl Thread {
 
     /// One step of the search.
     fn search_orphans(&mut self) {
-        if directory::free_bytes(self.tree.path()).is_ok_and(|room| room < SPARE_BYTES) {
+        if directory::free_bytes(self.tree.path()).is_ok_and(|room| room < self.spare_bytes) {
             return;
         }
         let Some(from) = self.orphans_from.take() else { return };
@@ -362,13 +374,13 @@ impl Thread {
         census: Census,
         clock: Timestamp,
     ) -> Result<(), TreeError> {
-        let Self { tree, line, shared, .. } = self;
+        let Self { tree, line, shared, spare_bytes, .. } = self;
         let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
         let mut seen = 0;
-        tree.carry_all(layer, || {
+        tree.carry(layer, || {
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
             if seen % LOOK_EVERY == 0 {
-                wait_for_room(line, &directory)?;
+                wait_for_room(line, &directory, *spare_bytes)?;
             }
             seen = seen.wrapping_add(1);
             Ok(())
@@ -385,16 +397,26 @@ impl Thread {
         let now = self.checkpoint.sectors.get(slot).copied().unwrap_or(FULL_SECTORS);
         let wanted = (now * 2).min(FULL_SECTORS);
         let room = directory::free_bytes(self.tree.path());
-        if wanted > now && room.is_ok_and(|room| room >= wanted * SECTOR as u64 * GROWTH_ROOM + SPARE_BYTES) {
+        if wanted > now
+            && room.is_ok_and(|room| {
+                room >= (wanted * SECTOR as u64 * GROWTH_ROOM).saturating_add(self.spare_bytes)
+            })
+        {
             self.remake(slot, wanted)?;
         }
         Ok(())
     }
 
-    /// Makes a file of the journal anew. Where that fails, the old one is still there.
+    /// Makes the file of the newest generation that is over anew. Where that fails, the old one is still there.
     fn remake(&mut self, slot: usize, sectors: u64) -> Result<(), TreeError> {
         let directory = self.tree.path().parent().unwrap_or_else(|| Path::new("."));
-        match Segment::make(directory, slot, self.checkpoint.key, sectors) {
+        match Segment::make(
+            directory,
+            slot,
+            self.checkpoint.key,
+            self.checkpoint.position.generation,
+            sectors,
+        ) {
             Ok(segment) => {
                 if let Some(length) = self.checkpoint.sectors.get_mut(slot) {
                     *length = segment.sectors();
@@ -417,10 +439,10 @@ impl Thread {
 }
 
 /// Waits until there is room on the disk, or nobody wants to wait any more.
-fn wait_for_room(line: &Line, directory: &Path) -> Result<(), TreeError> {
+fn wait_for_room(line: &Line, directory: &Path, spare_bytes: u64) -> Result<(), TreeError> {
     let mut told = false;
     loop {
-        if directory::free_bytes(directory)? >= SPARE_BYTES {
+        if directory::free_bytes(directory)? >= spare_bytes {
             if told {
                 tracing::info!("there is room on the disk again");
                 let mut state = line.state.lock();
@@ -429,7 +451,7 @@ fn wait_for_room(line: &Line, directory: &Path) -> Result<(), TreeError> {
             return Ok(());
         }
         if !told {
-            tracing::error!(directory = %directory.display(), spare_bytes = SPARE_BYTES, "no room on the disk");
+            tracing::error!(directory = %directory.display(), spare_bytes, "no room on the disk");
             told = true;
         }
         let mut state = line.state.lock();

@@ -30,6 +30,7 @@ mod writer;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::sled::Db;
 use async_trait::async_trait;
@@ -47,7 +48,7 @@ use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
-    Changes, Health, Hint, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Select, Store,
+    Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading, Select, Store,
     StoreError, Swept, Update, Updated, random_name,
 };
 use crate::clock::Clock;
@@ -69,6 +70,8 @@ pub struct SledStore {
     follower: Arc<Line>,
     store_id: String,
     file: FileIdentity,
+    /// Whether the log knows that the file is gone.
+    told_gone: AtomicBool,
 }
 
 /// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
@@ -131,8 +134,14 @@ impl SledStore {
         let orphans = !opened.clean && !opened.fresh;
         let checkpoint = opened.checkpoint;
         let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
-        let follower =
-            Follower::start(opened.tree, Arc::clone(&overlay), Arc::clone(&shared), checkpoint, orphans);
+        let follower = Follower::start(
+            opened.tree,
+            Arc::clone(&overlay),
+            Arc::clone(&shared),
+            checkpoint,
+            options.spare_bytes,
+            orphans,
+        );
         let follower = follower.map_err(io)?;
         let line = follower.line();
         let (queue, jobs) = Queue::new();
@@ -155,17 +164,19 @@ impl SledStore {
             follower: line,
             store_id: opened.store_id,
             file,
+            told_gone: AtomicBool::new(false),
         })
     }
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
-    fn payloads(&self, id: TaskId, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
+    fn payloads(&self, task: &Task, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
         let db = self.db.read();
         let db = db.as_ref().ok_or(StoreError::Broken)?;
+        let place = ListPlace::of(task);
         let read = |reference: &PayloadRef| {
-            let bytes = match self.overlay.payload(id, reference) {
+            let bytes = match self.overlay.payload(place, reference) {
                 Some(bytes) => Some(bytes),
-                None => read_payload(db, id, reference)?,
+                None => read_payload(db, place, reference)?,
             };
             Ok(bytes.map(|bytes| (*reference, bytes)))
         };
@@ -215,7 +226,7 @@ impl Store for SledStore {
                 Ok(wanted) => wanted,
                 Err(rejection) => return Ok(Some(Err(rejection))),
             };
-            if let Some(payloads) = self.payloads(id, &wanted)? {
+            if let Some(payloads) = self.payloads(&task, &wanted)? {
                 return Ok(Some(Ok(Reading { task, payloads, now })));
             }
             // A payload is gone: either the task has moved on since, and is read again, or it is damage.
@@ -301,7 +312,12 @@ impl Store for SledStore {
             Stage::Failed => Health::Failed("sled could not follow the journal"),
             _ if self.follower.is_stuck(now) => Health::Failed("sled does not come back"),
             _ if pulse.is_stuck(now) => Health::Failed("the disk does not come back"),
-            _ if self.file.is_gone() => Health::Failed("its files were deleted, moved or replaced"),
+            _ if self.file.is_gone() => {
+                if !self.told_gone.swap(true, Ordering::AcqRel) {
+                    tracing::error!(file = %self.file.path.display(), "the store's file was deleted, moved or replaced");
+                }
+                Health::Failed("its files were deleted, moved or replaced")
+            }
             Stage::NoRoom => Health::Unavailable("there is no room on the disk"),
             Stage::Idle | Stage::Working | Stage::Ended => Health::Ready,
         }

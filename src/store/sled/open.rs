@@ -21,7 +21,7 @@ use super::overlay::Layer;
 use super::seal::Broken;
 use super::tree::{StoredHead, Tree};
 use super::{keys, record, seal};
-use crate::store::random_name;
+use crate::store::{ListPlace, random_name};
 
 /// The version of the layout on disk. See migrations/README.md.
 const FORMAT: u64 = 2;
@@ -41,13 +41,15 @@ pub struct SledOptions {
     pub existing_only: bool,
     /// sled's cache in bytes. Its real use of memory is a multiple of this.
     pub cache_bytes: u64,
+    /// Room on the disk that is left alone, in bytes: with less, commands are refused.
+    pub spare_bytes: u64,
 }
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20 }
+        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20, spare_bytes: 16 << 20 }
     }
 }
 
@@ -146,7 +148,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     checkpoint.clean = false;
     checkpoint.sectors = segments.each_ref().map(Segment::sectors);
     let mut tree = Tree::new(db.clone(), &path, loaded.overflows).map_err(io)?;
-    tree.carry_all(&replayed.layer, || Ok(()))
+    tree.carry(&replayed.layer, || Ok(()))
         .and_then(|()| tree.checkpoint(&checkpoint))
         .map_err(|error| damaged(error.to_string()))?;
     Ok(Opened {
@@ -293,7 +295,7 @@ fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
     getrandom::fill(&mut key).map_err(std::io::Error::other).map_err(io)?;
     let key = u64::from_le_bytes(key);
     for slot in 0..SLOTS {
-        Segment::make(path, slot, key, FIRST_SECTORS).map_err(io)?;
+        Segment::make(path, slot, key, 0, FIRST_SECTORS).map_err(io)?;
     }
     let checkpoint = Checkpoint::first(key, [FIRST_SECTORS; SLOTS]);
     let checkpoint = checkpoint.seal().map_err(|broken| damaged(broken.to_string()))?;
@@ -348,12 +350,15 @@ struct Loaded {
 impl Loaded {
     fn take(
         &mut self,
-        id: TaskId,
+        place: ListPlace,
         head: &[u8],
         decode: impl Fn(&mut Interner) -> Result<Task, Broken>,
     ) -> Result<(), Broken> {
         let task = decode(&mut self.names)?;
-        self.census.add(id, head);
+        if ListPlace::of(&task) != place {
+            return Err(Broken::Content);
+        }
+        self.census.add(place.id, head);
         self.floor = self.floor.max(task.updated_at);
         self.ledger.follow(None, Some(&task));
         self.index.publish(&Arc::new(task));
@@ -367,11 +372,12 @@ fn read_heads(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> 
     let mut loaded = Loaded::default();
     for entry in db.scan_prefix([keys::HEAD]) {
         let (key, value) = entry.map_err(|error| damaged(format!("reading heads: {error}")))?;
-        let id = keys::task_of(&key).filter(|_| key.len() == 17);
-        let id = id.ok_or_else(|| damaged(format!("a head has a key of {} bytes", key.len())))?;
+        let place = keys::place_of(&key).filter(|_| key.len() == keys::HEAD_BYTES);
+        let place = place.ok_or_else(|| damaged(format!("a head has a key of {} bytes", key.len())))?;
+        let id = place.id;
         let wrong = |broken| damaged(format!("the head of task {id}: {broken}"));
-        let stored = StoredHead::read(db, id, &key, &value);
-        if layer.get(id).is_some() {
+        let stored = StoredHead::read(db, place, &key, &value);
+        if layer.get(place).is_some() {
             // It is about to be written anew, so what is wrong with it does not matter; its pieces do.
             loaded
                 .overflows
@@ -379,15 +385,16 @@ fn read_heads(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> 
             continue;
         }
         let stored = stored.map_err(wrong)?;
-        loaded.take(id, &stored.bytes, |names| stored.task(id, names)).map_err(wrong)?;
+        loaded.take(place, &stored.bytes, |names| stored.task(id, names)).map_err(wrong)?;
         if !stored.pieces.is_empty() {
             loaded.overflows.insert(id, stored.pieces);
         }
     }
-    for (id, pending) in layer.iter() {
+    for (place, pending) in layer.iter() {
+        let id = place.id;
         let Some(head) = &pending.head else { continue };
         loaded
-            .take(id, head, |names| record::decode(id, head, names))
+            .take(place, head, |names| record::decode(id, head, names))
             .map_err(|broken| damaged(format!("the head of task {id} in the journal: {broken}")))?;
     }
     Ok(loaded)

@@ -3,12 +3,14 @@
 //! Two layers: one that grows, and one that is being carried into sled. Images move from the one to the other and then
 //! into sled, and readers look in this order, so none is missed on its way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use task_broker_core::{PayloadRef, TaskId};
+use task_broker_core::PayloadRef;
+
+use crate::store::ListPlace;
 
 /// The newest state of one task, as far as it is not in sled.
 #[derive(Clone, Debug, Default)]
@@ -46,29 +48,30 @@ impl Pending {
     }
 }
 
-/// Tasks with their newest states.
+/// Tasks with their newest states, in the order of their keys.
 #[derive(Debug, Default)]
-pub(super) struct Layer(HashMap<TaskId, Pending>);
+pub(super) struct Layer(BTreeMap<ListPlace, Pending>);
 
 impl Layer {
     /// Takes in the images of a frame.
-    pub(super) fn follow(&mut self, images: Vec<(TaskId, Pending)>) {
-        for (id, next) in images {
-            self.0.entry(id).or_default().follow(next);
+    pub(super) fn follow(&mut self, images: Vec<(ListPlace, Pending)>) {
+        for (place, next) in images {
+            self.0.entry(place).or_default().follow(next);
         }
     }
 
     /// The newest state of a task, if it is here.
-    pub(super) fn get(&self, id: TaskId) -> Option<&Pending> {
-        self.0.get(&id)
+    pub(super) fn get(&self, place: ListPlace) -> Option<&Pending> {
+        self.0.get(&place)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &Pending)> {
-        self.0.iter().map(|(id, pending)| (*id, pending))
+    /// All of it, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ListPlace, &Pending)> {
+        self.0.iter().map(|(place, pending)| (*place, pending))
     }
 
-    fn payload(&self, id: TaskId, wanted: &PayloadRef) -> Option<Bytes> {
-        let payloads = &self.0.get(&id)?.payloads;
+    fn payload(&self, place: ListPlace, wanted: &PayloadRef) -> Option<Bytes> {
+        let payloads = &self.0.get(&place)?.payloads;
         // What is read is new, mostly.
         payloads.iter().rev().find(|(reference, _)| reference == wanted).map(|(_, bytes)| bytes.clone())
     }
@@ -86,13 +89,13 @@ struct Layers {
 
 impl Overlay {
     /// The bytes of a payload that is not in sled yet.
-    pub(super) fn payload(&self, id: TaskId, wanted: &PayloadRef) -> Option<Bytes> {
+    pub(super) fn payload(&self, place: ListPlace, wanted: &PayloadRef) -> Option<Bytes> {
         let layers = self.0.read();
-        layers.growing.payload(id, wanted).or_else(|| layers.carried.payload(id, wanted))
+        layers.growing.payload(place, wanted).or_else(|| layers.carried.payload(place, wanted))
     }
 
     /// Adds the images of a frame. It must be durable.
-    pub(super) fn add(&self, images: Vec<(TaskId, Pending)>) {
+    pub(super) fn add(&self, images: Vec<(ListPlace, Pending)>) {
         self.0.write().growing.follow(images);
     }
 
@@ -113,24 +116,28 @@ impl Overlay {
 
 #[cfg(test)]
 mod tests {
-    use task_broker_core::Payload;
+    use task_broker_core::{Payload, TaskId, Timestamp};
 
     use super::*;
 
-    const ID: TaskId = TaskId::from_bytes([1; 16]);
+    const PLACE: ListPlace =
+        ListPlace { created_at: Timestamp::from_millis(5), id: TaskId::from_bytes([1; 16]) };
 
     fn new(revision: u64, text: &'static str) -> (PayloadRef, Bytes) {
         let payload = Payload::new(Bytes::from_static(text.as_bytes()));
         (payload.reference(revision, 0), payload.bytes().clone())
     }
 
-    fn image(payloads: &[&(PayloadRef, Bytes)], dropped: &[&(PayloadRef, Bytes)]) -> Vec<(TaskId, Pending)> {
+    fn image(
+        payloads: &[&(PayloadRef, Bytes)],
+        dropped: &[&(PayloadRef, Bytes)],
+    ) -> Vec<(ListPlace, Pending)> {
         let pending = Pending {
             head: Some(Bytes::from_static(b"head")),
             payloads: payloads.iter().map(|payload| (*payload).clone()).collect(),
             dropped: dropped.iter().map(|(reference, _)| *reference).collect(),
         };
-        vec![(ID, pending)]
+        vec![(PLACE, pending)]
     }
 
     #[test]
@@ -141,13 +148,13 @@ mod tests {
         let carried = overlay.hand_over();
         overlay.add(image(&[&second], &[&first]));
         for (reference, bytes) in [&first, &second] {
-            assert_eq!(overlay.payload(ID, reference).as_ref(), Some(bytes));
+            assert_eq!(overlay.payload(PLACE, reference).as_ref(), Some(bytes));
         }
-        assert!(carried.get(ID).is_some());
+        assert!(carried.get(PLACE).is_some());
         overlay.forget();
-        assert_eq!(overlay.payload(ID, &first.0), None);
+        assert_eq!(overlay.payload(PLACE, &first.0), None);
         let carried = overlay.hand_over();
-        let pending = carried.get(ID).unwrap();
+        let pending = carried.get(PLACE).unwrap();
         assert_eq!(pending.settle(), (vec![&second], vec![&first.0]), "the first was carried, so it must go");
     }
 
@@ -157,10 +164,10 @@ mod tests {
         let (first, second) = (new(1, "first"), new(2, "second"));
         overlay.add(image(&[&first], &[]));
         overlay.add(image(&[&second], &[&first]));
-        assert_eq!(overlay.payload(ID, &first.0).as_ref(), Some(&first.1));
-        overlay.add(vec![(ID, Pending { dropped: vec![second.0], ..Pending::default() })]);
+        assert_eq!(overlay.payload(PLACE, &first.0).as_ref(), Some(&first.1));
+        overlay.add(vec![(PLACE, Pending { dropped: vec![second.0], ..Pending::default() })]);
         let layer = overlay.hand_over();
-        let gone = layer.get(ID).unwrap();
+        let gone = layer.get(PLACE).unwrap();
         assert!(gone.head.is_none());
         assert_eq!(gone.settle(), (vec![], vec![]));
     }

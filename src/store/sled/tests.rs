@@ -3,6 +3,7 @@
 mod damage;
 mod directory;
 mod groups;
+mod journal;
 mod leftovers;
 mod restart;
 
@@ -14,13 +15,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
+use crate::store::Listed;
 use crate::store::suite;
 use crate::store::suite::{
     alice, all_pages, answer, ask, cancel, carried_out, carried_out_guarded, complete, created, created_by,
     everything, guarded, id, keyed, new_task, payload, payload_of, set_meta, set_ttl, subject, usage, whole,
     worker,
 };
-use crate::store::{ListPlace, Listed};
 use bytes::Bytes;
 use task_broker_core::{Command, NewTask, TtlWish, Usage};
 
@@ -92,11 +93,11 @@ fn named_keys(db: &Db) -> BTreeSet<Vec<u8>> {
     let mut named = BTreeSet::new();
     for entry in db.scan_prefix([keys::HEAD]) {
         let (key, value) = entry.unwrap();
-        let id = keys::task_of(&key).unwrap();
-        let head = tree::StoredHead::read(db, id, &key, &value).unwrap();
-        let task = head.task(id, &mut intern::Interner::default()).unwrap();
+        let place = keys::place_of(&key).unwrap();
+        let head = tree::StoredHead::read(db, place, &key, &value).unwrap();
+        let task = head.task(place.id, &mut intern::Interner::default()).unwrap();
         named.extend(head.pieces);
-        named.extend(task.payloads().flat_map(|payload| keys::payload(id, payload)).map(|(key, _)| key));
+        named.extend(task.payloads().flat_map(|payload| keys::payload(place, payload)).map(|(key, _)| key));
     }
     named
 }

@@ -16,7 +16,7 @@ use super::intern::Interner;
 use super::overlay::{Layer, Pending};
 use super::seal::Broken;
 use super::{keys, record, seal};
-use crate::store::StoreError;
+use crate::store::{ListPlace, StoreError};
 
 /// How much may be written to sled between two syncs: it reuses segments that it believes synced, so unsynced
 /// bytes are kept few.
@@ -68,37 +68,45 @@ impl Tree {
         Ok(Self { db, file, path, overflows, unsynced: 0 })
     }
 
-    /// Carries the newest state of one task into sled.
-    pub(super) fn carry(&mut self, id: TaskId, pending: &Pending) -> Result<(), TreeError> {
-        bounded(|| {
-            let (payloads, dropped) = pending.settle();
-            for (reference, bytes) in payloads {
-                for (key, range) in keys::payload(id, reference) {
-                    let piece = bytes.get(range).ok_or(TreeError::Encode)?;
-                    self.insert(&key, piece)?;
-                }
-            }
-            let mut garbage = self.write_head(id, pending.head.as_deref())?;
-            for reference in dropped {
-                garbage.extend(keys::payload(id, reference).map(|(key, _)| IVec::from(key)));
-            }
-            for key in garbage {
-                self.remove(&key)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Carries all of a layer; `breathe` is called before each task.
-    pub(super) fn carry_all(
+    /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
+    /// one write then finds the page of the one before in the processor's cache.
+    pub(super) fn carry(
         &mut self,
         layer: &Layer,
         mut breathe: impl FnMut() -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
-        layer.iter().try_for_each(|(id, pending)| {
+        let mut garbage = Vec::new();
+        for (place, pending) in layer.iter() {
             breathe()?;
-            self.carry(id, pending)
-        })
+            bounded(|| self.write_payloads(place, pending, &mut garbage))?;
+        }
+        for (place, pending) in layer.iter() {
+            breathe()?;
+            bounded(|| self.write_head(place, pending.head.as_deref(), &mut garbage))?;
+        }
+        for key in &garbage {
+            breathe()?;
+            bounded(|| self.remove(key))?;
+        }
+        Ok(())
+    }
+
+    fn write_payloads(
+        &mut self,
+        place: ListPlace,
+        pending: &Pending,
+        garbage: &mut Vec<Vec<u8>>,
+    ) -> Result<(), TreeError> {
+        let (payloads, dropped) = pending.settle();
+        for (reference, bytes) in payloads {
+            for (key, range) in keys::payload(place, reference) {
+                self.insert(&key, bytes.get(range).ok_or(TreeError::Encode)?)?;
+            }
+        }
+        for reference in dropped {
+            garbage.extend(keys::payload(place, reference).map(|(key, _)| key));
+        }
+        Ok(())
     }
 
     /// Makes everything that was carried durable, then says so, durably.
@@ -111,31 +119,36 @@ impl Tree {
         })
     }
 
-    /// Writes a head, and gives the keys that mean nothing any more.
-    fn write_head(&mut self, id: TaskId, head: Option<&[u8]>) -> Result<Vec<IVec>, TreeError> {
-        let key = keys::head(id);
-        let mut garbage: Vec<_> = self.overflows.remove(&id).into_iter().flatten().map(IVec::from).collect();
+    /// Writes a head, and collects the keys that mean nothing any more.
+    fn write_head(
+        &mut self,
+        place: ListPlace,
+        head: Option<&[u8]>,
+        garbage: &mut Vec<Vec<u8>>,
+    ) -> Result<(), TreeError> {
+        let key = keys::head(place);
+        let old = self.overflows.remove(&place.id).unwrap_or_default();
         let Some(head) = head else {
-            self.remove(&key)?;
-            return Ok(garbage);
+            garbage.extend(old);
+            return self.remove(&key);
         };
         if head.len() <= INLINE_HEAD_BYTES {
-            let mut body = vec![INLINE];
+            garbage.extend(old);
+            let mut body = Vec::with_capacity(1 + head.len());
+            body.push(INLINE);
             body.extend_from_slice(head);
-            self.insert(&key, &body)?;
-            return Ok(garbage);
+            return self.insert(&key, &body);
         }
         let digest = xxh3_128(head);
         let mut pieces = Vec::new();
-        for (key, range) in keys::overflow(id, digest, head.len()) {
+        for (key, range) in keys::overflow(place, digest, head.len()) {
             self.insert(&key, head.get(range).ok_or(TreeError::Encode)?)?;
             pieces.push(key);
         }
         // A head that came back to an earlier state has the same pieces; they are not garbage then.
-        garbage.retain(|old| !pieces.iter().any(|piece| piece.as_slice() == &**old));
-        self.overflows.insert(id, pieces);
-        self.insert(&key, &pointer(digest, head.len()))?;
-        Ok(garbage)
+        garbage.extend(old.into_iter().filter(|old| !pieces.contains(old)));
+        self.overflows.insert(place.id, pieces);
+        self.insert(&key, &pointer(digest, head.len()))
     }
 
     fn insert(&mut self, key: &[u8], body: &[u8]) -> Result<(), TreeError> {
@@ -194,12 +207,13 @@ impl Tree {
     }
 
     fn is_named(&self, key: &[u8], find: &impl Fn(TaskId) -> Option<Arc<Task>>) -> bool {
-        let Some(id) = keys::task_of(key) else { return false };
-        if self.overflows.get(&id).is_some_and(|pieces| pieces.iter().any(|piece| piece == key)) {
+        let Some(place) = keys::place_of(key) else { return false };
+        if self.overflows.get(&place.id).is_some_and(|pieces| pieces.iter().any(|piece| piece == key)) {
             return true;
         }
-        find(id).is_some_and(|task| {
-            task.payloads().any(|payload| keys::payload(id, payload).any(|(named, _)| named == key))
+        find(place.id).is_some_and(|task| {
+            task.created_at == place.created_at
+                && task.payloads().any(|payload| keys::payload(place, payload).any(|(named, _)| named == key))
         })
     }
 
@@ -235,7 +249,7 @@ pub(super) struct StoredHead {
 
 impl StoredHead {
     /// Reads the head that `value` under `key` is, or points to.
-    pub(super) fn read(db: &Db, id: TaskId, key: &[u8], value: &IVec) -> Result<Self, Broken> {
+    pub(super) fn read(db: &Db, place: ListPlace, key: &[u8], value: &IVec) -> Result<Self, Broken> {
         let body = seal::open(key, value)?;
         match body.split_first() {
             Some((&INLINE, head)) => {
@@ -250,7 +264,7 @@ impl StoredHead {
                 }
                 let mut head = Vec::new();
                 let mut pieces = Vec::new();
-                for (key, _) in keys::overflow(id, digest, usize::try_from(length).unwrap_or(usize::MAX)) {
+                for (key, _) in keys::overflow(place, digest, usize::try_from(length).unwrap_or(usize::MAX)) {
                     let piece = db.get(&key).ok().flatten().ok_or(Broken::Short)?;
                     head.extend_from_slice(seal::open(&key, &piece)?);
                     pieces.push(key);
@@ -271,14 +285,18 @@ impl StoredHead {
 }
 
 /// Reads a payload. `Ok(None)` when a piece of it is not there, which is damage only if its task still names it.
-pub(super) fn read_payload(db: &Db, id: TaskId, reference: &PayloadRef) -> Result<Option<Bytes>, StoreError> {
+pub(super) fn read_payload(
+    db: &Db,
+    place: ListPlace,
+    reference: &PayloadRef,
+) -> Result<Option<Bytes>, StoreError> {
     let damaged = |why: &dyn std::fmt::Display| StoreError::Damaged {
-        place: format!("payload {}/{} of task {id}: {why}", reference.revision, reference.place()),
+        place: format!("payload {}/{} of task {}: {why}", reference.revision, reference.place(), place.id),
     };
     let length = usize::try_from(reference.len).unwrap_or(usize::MAX);
     let mut bytes = BytesMut::with_capacity(length);
     let mut values = Vec::new();
-    for (key, _) in keys::payload(id, reference) {
+    for (key, _) in keys::payload(place, reference) {
         // A read of damaged data can panic inside sled; the request must get an answer all the same.
         let value = catch_unwind(AssertUnwindSafe(|| db.get(&key)))
             .map_err(|_panic| damaged(&"sled panicked"))?

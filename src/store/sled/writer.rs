@@ -24,7 +24,7 @@ use super::record;
 use crate::clock::Clock;
 use crate::store::changelog::ChangeLog;
 use crate::store::{
-    Applied, Hint, Inserted, Insertion, Situation, StoreError, Swept, Update, Updated, expired,
+    Applied, Hint, Inserted, Insertion, ListPlace, Situation, StoreError, Swept, Update, Updated, expired,
 };
 
 /// How many commands share a commit.
@@ -88,6 +88,7 @@ pub(super) struct Writer {
 /// The newest state of one task of the group, ahead of what is durable.
 #[derive(Default)]
 struct Staged {
+    created_at: Timestamp,
     /// With its encoded form.
     head: Option<(Arc<Task>, Vec<u8>)>,
     payloads: Vec<(PayloadRef, Bytes)>,
@@ -257,6 +258,11 @@ impl Writer {
     }
 
     fn sweep(&mut self, group: &mut Group, max: usize, now: Timestamp) -> Swept {
+        // Commands come first: when a million tasks expire at once, removing them must not fill the journal, or
+        // everybody would wait for sled.
+        if !self.disk.has_room_to_spare() {
+            return Swept { removed: 0, more: self.ledger.any_due(now) };
+        }
         let due = self.ledger.due(now, max);
         for id in &due {
             if let Some(task) = self.newest(group, *id) {
@@ -276,6 +282,7 @@ impl Writer {
         self.ledger.follow(Some(task), None);
         group.events.push((task.creator.clone(), task.id, event));
         let staged = group.staged.entry(task.id).or_default();
+        staged.created_at = task.created_at;
         staged.head = None;
         let new = std::mem::take(&mut staged.payloads);
         let is_new = |reference: &PayloadRef| new.iter().any(|(kept, _)| kept == reference);
@@ -308,6 +315,7 @@ impl Writer {
                 let head = record::encode(&task).map_err(|_what| CommitError::Encode)?;
                 group.bytes += head.len() as u64;
                 let staged = group.staged.entry(id).or_default();
+                staged.created_at = task.created_at;
                 staged.head = Some((Arc::clone(&task), head));
                 staged.payloads.extend(payloads);
                 for reference in dropped {
@@ -343,8 +351,8 @@ impl Writer {
             let before = |id| self.shared.index.get(id);
             let images: Vec<_> = staged
                 .into_iter()
-                .map(|(id, Staged { head, payloads, dropped })| AfterImage {
-                    id,
+                .map(|(id, Staged { created_at, head, payloads, dropped })| AfterImage {
+                    place: ListPlace { created_at, id },
                     before: before(id),
                     head,
                     payloads,
@@ -367,7 +375,7 @@ impl Writer {
             for image in &images {
                 match &image.head {
                     Some((task, _)) => self.shared.index.publish(task),
-                    None => self.shared.index.withdraw(image.id),
+                    None => self.shared.index.withdraw(image.place.id),
                 }
             }
         }

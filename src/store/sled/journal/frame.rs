@@ -4,7 +4,7 @@
 //! header   magic, generation, sequence, checksum of the frame before, clock,
 //!          number and digest of all heads after this frame, length and checksum of the body, checksum of the header
 //! body     image, image, ...
-//! image    id, there or gone, head, payloads (reference, bytes), dropped payloads (reference)
+//! image    time of creation, id, there or gone, head, payloads (reference, bytes), dropped payloads (reference)
 //! ```
 //!
 //! Numbers are little-endian. docs/storage.md has the layout byte by byte.
@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::census::Census;
 use super::super::overlay::Pending;
+use crate::store::ListPlace;
 
 const MAGIC: &[u8; 8] = b"taskbrk1";
 
@@ -90,7 +91,7 @@ impl Header {
 /// One task as a group leaves it, on its way to the disk.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Image<'a> {
-    pub(in super::super) id: TaskId,
+    pub(in super::super) place: ListPlace,
     /// The encoded head; nothing when the task is gone.
     pub(in super::super) head: Option<&'a [u8]>,
     /// Payloads that are new and still wanted.
@@ -99,8 +100,8 @@ pub(in super::super) struct Image<'a> {
     pub(in super::super) dropped: &'a [PayloadRef],
 }
 
-/// id, presence, three lengths
-const IMAGE_BYTES: usize = 16 + 1 + 12;
+/// place, presence, three lengths
+const IMAGE_BYTES: usize = 8 + 16 + 1 + 12;
 const REFERENCE_BYTES: usize = 22;
 
 /// The body of a frame. Nothing if it would be longer than a frame may be.
@@ -117,7 +118,8 @@ pub(in super::super) fn encode_body<'a>(images: impl Iterator<Item = Image<'a>> 
     u32::try_from(length).ok().filter(|length| *length <= MAX_BODY_BYTES)?;
     let mut body = BytesMut::with_capacity(length);
     for image in images {
-        body.put_slice(image.id.as_bytes());
+        body.put_u64_le(image.place.created_at.as_millis());
+        body.put_slice(image.place.id.as_bytes());
         body.put_u8(u8::from(image.head.is_some()));
         let head = image.head.unwrap_or_default();
         body.put_u32_le(u32::try_from(head.len()).ok()?);
@@ -143,11 +145,12 @@ fn put_reference(body: &mut BytesMut, reference: &PayloadRef) {
 }
 
 /// The images of a body, as parts of it: nothing is copied. Nothing if it is none that [`encode_body`] made.
-pub(in super::super) fn decode_body(body: &Bytes) -> Option<Vec<(TaskId, Pending)>> {
+pub(in super::super) fn decode_body(body: &Bytes) -> Option<Vec<(ListPlace, Pending)>> {
     let mut images = Vec::new();
     let mut rest = Cursor(body);
     while !rest.0.is_empty() {
-        let id = TaskId::from_bytes(rest.array()?);
+        let created_at = Timestamp::from_millis(rest.u64()?);
+        let place = ListPlace { created_at, id: TaskId::from_bytes(rest.array()?) };
         let [there] = rest.array()?;
         let (head, payloads, dropped) = (rest.u32()?, rest.u32()?, rest.u32()?);
         let head = rest.take(head)?;
@@ -167,7 +170,7 @@ pub(in super::super) fn decode_body(body: &Bytes) -> Option<Vec<(TaskId, Pending
         for _ in 0..dropped {
             pending.dropped.push(rest.reference()?);
         }
-        images.push((id, pending));
+        images.push((place, pending));
     }
     Some(images)
 }

@@ -89,6 +89,11 @@ impl Journal {
         self.next + sectors <= self.segment(self.position.generation).sectors()
     }
 
+    /// Whether less than half of the current file is written.
+    pub(super) fn is_half_empty(&self) -> bool {
+        self.next * 2 < self.segment(self.position.generation).sectors()
+    }
+
     /// How many sectors the next generation will have.
     pub(super) fn next_room(&self) -> u64 {
         self.segment(self.position.generation + 1).sectors()

@@ -7,13 +7,14 @@
 
 use std::path::{Path, PathBuf};
 
-use task_broker_core::{TaskId, Timestamp};
+use task_broker_core::Timestamp;
 
 use super::super::census::Census;
 use super::super::overlay::{Layer, Pending};
 use super::frame::{HEADER_BYTES, Header, decode_body};
 use super::sector::{ROOM, SECTOR, gather, generation};
 use super::{Position, SLOTS, Segment, sectors_for, slot_of};
+use crate::store::ListPlace;
 
 /// What is wrong with the journal, and where.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +72,7 @@ pub(in super::super) fn replay(
 /// What stands at the place where the next frame would begin.
 enum Next {
     /// This frame: header, its checksum, images, sectors.
-    Frame(Header, u64, Vec<(TaskId, Pending)>, u64),
+    Frame(Header, u64, Vec<(ListPlace, Pending)>, u64),
     /// Nothing of this generation.
     Nothing,
     /// Parts of a frame, so many sectors.

@@ -53,10 +53,10 @@ pub(super) fn scatter(sectors: &mut Vec<u8>, parts: [&[u8]; 2], key: u64, genera
     sectors.resize(sectors.len() + left, 0);
 }
 
-/// Appends `count` sectors that belong to no generation yet.
-pub(super) fn blank(sectors: &mut Vec<u8>, key: u64, index: u64, count: usize) {
+/// Appends `count` empty sectors of a generation that is over.
+pub(super) fn blank(sectors: &mut Vec<u8>, key: u64, generation: u64, index: u64, count: usize) {
     for at in (index..).take(count) {
-        sectors.extend_from_slice(&mark(key, 0, at));
+        sectors.extend_from_slice(&mark(key, generation, at));
         sectors.resize(sectors.len() + ROOM, 0);
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn no_flipped_bit_of_a_mark_makes_another_mark() {
         let mut sector = Vec::new();
-        blank(&mut sector, 7, 9, 1);
+        blank(&mut sector, 7, 0, 9, 1);
         assert_eq!(generation(&sector, 7, 9), Some(0));
         for bit in 0..MARK * 8 {
             let mut flipped = sector.clone();

@@ -26,8 +26,15 @@ pub(in super::super) fn path_of(directory: &Path, slot: usize) -> PathBuf {
 
 impl Segment {
     /// Makes the file of a slot, in the place of the one that is there, which must not be needed any more. Durable on
-    /// return.
-    pub(in super::super) fn make(directory: &Path, slot: usize, key: u64, sectors: u64) -> io::Result<Self> {
+    /// return. Its sectors belong to the generation that was in the old one: whoever looks for that generation, because
+    /// sled has fallen back to an older checkpoint, finds that it was there and is gone.
+    pub(in super::super) fn make(
+        directory: &Path,
+        slot: usize,
+        key: u64,
+        generation: u64,
+        sectors: u64,
+    ) -> io::Result<Self> {
         let path = path_of(directory, slot);
         let beside = path.with_extension("new");
         let mut file = OpenOptions::new()
@@ -37,7 +44,7 @@ impl Segment {
             .truncate(true)
             .mode(0o600)
             .open(&beside)?;
-        let written = write_blank(&mut file, key, sectors)
+        let written = write_blank(&mut file, key, generation, sectors)
             .and_then(|()| file.sync_all())
             .and_then(|()| fs::rename(&beside, &path))
             .and_then(|()| File::open(directory)?.sync_all());
@@ -83,13 +90,13 @@ impl Segment {
     }
 }
 
-fn write_blank(file: &mut File, key: u64, sectors: u64) -> io::Result<()> {
+fn write_blank(file: &mut File, key: u64, generation: u64, sectors: u64) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(STEP * SECTOR);
     let mut index = 0;
     while index < sectors {
         let count = usize::try_from(sectors - index).unwrap_or(STEP).min(STEP);
         bytes.clear();
-        blank(&mut bytes, key, index, count);
+        blank(&mut bytes, key, generation, index, count);
         file.write_all(&bytes)?;
         index += count as u64;
     }

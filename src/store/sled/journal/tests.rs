@@ -10,38 +10,44 @@ use tempfile::TempDir;
 use super::replay::Cut;
 use super::segment::path_of;
 use super::*;
+use crate::store::ListPlace;
 
 const KEY: u64 = 0x5eed;
+
+fn place(number: u8) -> ListPlace {
+    let created_at = Timestamp::from_millis(u64::from(number));
+    ListPlace { created_at, id: TaskId::from_bytes([number; 16]) }
+}
 
 struct Scene {
     directory: TempDir,
     journal: Journal,
     /// What was appended, by task.
-    heads: Vec<(TaskId, Vec<u8>)>,
+    heads: Vec<(ListPlace, Vec<u8>)>,
     census: Census,
 }
 
 impl Scene {
     fn new(sectors: u64) -> Self {
         let directory = TempDir::new().unwrap();
-        let segments = [0, 1].map(|slot| Segment::make(directory.path(), slot, KEY, sectors).unwrap());
+        let segments = [0, 1].map(|slot| Segment::make(directory.path(), slot, KEY, 0, sectors).unwrap());
         let journal = Journal::go_on(KEY, segments, Position::default());
         Self { directory, journal, heads: Vec::new(), census: Census::default() }
     }
 
     /// Appends a frame with one new task; gives the bytes of its file that it takes.
     fn append(&mut self, number: u8, length: usize) -> std::ops::Range<usize> {
-        let (id, head) = (TaskId::from_bytes([number; 16]), vec![number; length]);
-        let image = Image { id, head: Some(&head), payloads: &[], dropped: &[] };
+        let (place, head) = (place(number), vec![number; length]);
+        let image = Image { place, head: Some(&head), payloads: &[], dropped: &[] };
         let body = encode_body([image].into_iter()).unwrap();
-        self.census.add(id, &head);
+        self.census.add(place.id, &head);
         if !self.journal.has_room(sectors_for(body.len())) {
             self.journal.turn();
             assert!(self.journal.has_room(sectors_for(body.len())));
         }
         let before = self.journal.next;
         self.journal.append(&body, self.census, Timestamp::from_millis(u64::from(number))).unwrap();
-        self.heads.push((id, head));
+        self.heads.push((place, head));
         let byte = |sector: u64| usize::try_from(sector).unwrap() * SECTOR;
         byte(before)..byte(self.journal.next)
     }
@@ -61,12 +67,12 @@ impl Scene {
         let replayed = self.replay().unwrap();
         assert_eq!(replayed.frames, count as u64);
         assert_eq!(replayed.position.sequence, count as u64);
-        for (at, (id, head)) in self.heads.iter().enumerate() {
-            let found = replayed.layer.get(*id).map(|pending| pending.head.clone().unwrap());
+        for (at, (place, head)) in self.heads.iter().enumerate() {
+            let found = replayed.layer.get(*place).map(|pending| pending.head.clone().unwrap());
             assert_eq!(found.as_deref(), (at < count).then_some(head.as_slice()));
         }
         let mut census = Census::default();
-        self.heads[..count].iter().for_each(|(id, head)| census.add(*id, head));
+        self.heads[..count].iter().for_each(|(place, head)| census.add(place.id, head));
         if let Some((found, clock)) = replayed.newest {
             assert_eq!(found, census);
             assert_eq!(clock, Timestamp::from_millis(u64::from(self.heads[count - 1].1[0])));
@@ -214,9 +220,20 @@ proptest! {
     ) {
         // Whatever the bytes are: an answer, in bounded memory.
         if let Some(images) = decode_body(&Bytes::from(body.clone())) {
-            prop_assert!(images.len() * 29 <= body.len());
+            prop_assert!(images.len() * 37 <= body.len());
         }
     }
+}
+
+#[test]
+fn a_generation_whose_file_was_made_anew_is_missed() {
+    let mut scene = Scene::new(64);
+    scene.append(1, 700);
+    Segment::make(scene.directory.path(), 1, KEY, 1, 128).unwrap();
+    assert_eq!(scene.replay().unwrap_err(), (scene.file(), 0), "of a checkpoint before it");
+    let segments = [0, 1].map(|slot| Segment::open(scene.directory.path(), slot).unwrap());
+    let after = replay(&segments, KEY, scene.journal.position()).unwrap().unwrap();
+    assert_eq!((after.frames, after.cut), (0, None));
 }
 
 #[test]
@@ -236,9 +253,8 @@ fn a_payload_that_looks_like_a_frame_is_none() {
         body_checksum: Header::checksum_of(&[], 9),
     };
     let (forged, _) = forged.encode(0);
-    let id = TaskId::from_bytes([2; 16]);
     let head: Vec<_> = forged.iter().copied().cycle().take(40 * SECTOR).collect();
-    let image = Image { id, head: Some(&head), payloads: &[], dropped: &[] };
+    let image = Image { place: place(2), head: Some(&head), payloads: &[], dropped: &[] };
     let body = encode_body([image].into_iter()).unwrap();
     let start = usize::try_from(scene.journal.next).unwrap() * SECTOR;
     scene.journal.append(&body, scene.census, Timestamp::from_millis(2)).unwrap();

@@ -18,6 +18,12 @@ fn checkpoint(db: &Db) -> Checkpoint {
     Checkpoint::decode(seal::open(keys::CHECKPOINT, &value).unwrap()).unwrap()
 }
 
+/// The place of a task that `populate` creates at once.
+fn early(number: u64) -> ListPlace {
+    let later = if number >= 5 { 10 } else { 0 };
+    ListPlace { created_at: suite::START.saturating_add(later), id: id(number) }
+}
+
 /// What an open says that must refuse.
 fn refusal(root: &Path, clock: &Clock) -> OpenError {
     match try_open(root, clock) {
@@ -38,8 +44,8 @@ fn change(root: &Path, key: &[u8], act: impl FnOnce(&mut Vec<u8>)) {
 #[tokio::test]
 async fn a_changed_byte_in_a_head_refuses_the_open_and_names_the_task() {
     let (directory, clock) = closed_store().await;
-    let key = keys::head(id(5));
-    let intact = raw(directory.path(), |db| db.get(key).unwrap().unwrap().to_vec());
+    let key = keys::head(early(5));
+    let intact = raw(directory.path(), |db| db.get(&key).unwrap().unwrap().to_vec());
     let length = intact.len();
     // Version, checksum, the kind of head, the middle, the end; and values that are too short.
     let flip = |at: usize| {
@@ -50,7 +56,7 @@ async fn a_changed_byte_in_a_head_refuses_the_open_and_names_the_task() {
     let mut changed: Vec<_> = [0, 1, 8, 9, length / 2, length - 1].into_iter().map(flip).collect();
     changed.extend([Vec::new(), intact[..8].to_vec(), intact[..length - 1].to_vec()]);
     for value in changed {
-        raw(directory.path(), |db| db.insert(key, value.clone()).unwrap());
+        raw(directory.path(), |db| db.insert(&key, value.clone()).unwrap());
         let error = refusal(directory.path(), &clock);
         let text = error.to_string();
         assert!(matches!(error, OpenError::Damaged { .. }), "{text}");
@@ -59,7 +65,7 @@ async fn a_changed_byte_in_a_head_refuses_the_open_and_names_the_task() {
     }
     // Nothing was changed: with the head restored, all is as it was, the mark of the clean stop included.
     raw(directory.path(), |db| {
-        db.insert(key, intact).unwrap();
+        db.insert(&*key, intact).unwrap();
         assert!(checkpoint(db).clean);
     });
     let store = open_at(directory.path(), &clock);
@@ -71,8 +77,8 @@ async fn a_changed_byte_in_a_head_refuses_the_open_and_names_the_task() {
 async fn a_head_under_the_key_of_another_task_refuses_the_open() {
     let (directory, clock) = closed_store().await;
     raw(directory.path(), |db| {
-        let value = db.get(keys::head(id(1))).unwrap().unwrap();
-        db.insert(keys::head(id(77)), value).unwrap();
+        let value = db.get(keys::head(early(1))).unwrap().unwrap();
+        db.insert(keys::head(early(77)), value).unwrap();
     });
     let text = refusal(directory.path(), &clock).to_string();
     assert!(text.contains(&id(77).to_string()), "{text}");
@@ -125,7 +131,7 @@ async fn a_missing_payload_is_damage_and_never_an_absent_task() {
         let task = created(&store, new).await;
         follow(&store).await;
         assert!(arguments(&store, number).await.unwrap().is_some());
-        let (key, _) = keys::payload(task.id, &task.arguments).nth(missing).unwrap();
+        let (key, _) = keys::payload(ListPlace::of(&task), &task.arguments).nth(missing).unwrap();
         db(&store).remove(&key).unwrap().unwrap();
         match arguments(&store, number).await {
             Err(StoreError::Damaged { place }) => assert!(place.contains(&task.id.to_string()), "{place}"),
@@ -147,7 +153,7 @@ async fn a_changed_payload_is_damage() {
         let new = NewTask { arguments: payload_of(length, number), ..new_task(number) };
         let task = created(&store, new).await;
         follow(&store).await;
-        let (key, _) = keys::payload(task.id, &task.arguments).nth(piece).unwrap();
+        let (key, _) = keys::payload(ListPlace::of(&task), &task.arguments).nth(piece).unwrap();
         let db = db(&store);
         let intact = db.get(&key).unwrap().unwrap().to_vec();
         let mut flipped = intact.clone();
@@ -156,7 +162,7 @@ async fn a_changed_payload_is_damage() {
         resealed[50] ^= 1;
         let shorter = seal::seal(&key, &seal::open(&key, &intact).unwrap()[1..]);
         for value in [flipped, seal::seal(&key, &resealed), shorter, Vec::new(), intact[..9].to_vec()] {
-            db.insert(&key, value).unwrap();
+            db.insert(&*key, value).unwrap();
             match arguments(&store, number).await {
                 Err(StoreError::Damaged { place }) => {
                     assert!(place.contains(&task.id.to_string()), "{place}");

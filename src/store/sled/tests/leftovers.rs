@@ -99,23 +99,33 @@ fn add_orphans(db: &Db, each: u64) {
     for n in 0..each {
         for key in [
             // Payloads and chunks of unknown tasks.
-            [b"p", &id(1_000 + n).as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0]].concat(),
-            [b"c", &id(1_000 + n).as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]].concat(),
-            [b"x", &id(1_000 + n).as_bytes()[..], &[7; 20]].concat(),
+            [&b"p"[..], &[0; 8][..], &id(1_000 + n).as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0]].concat(),
+            [
+                &b"c"[..],
+                &[0; 8][..],
+                &id(1_000 + n).as_bytes()[..],
+                &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0],
+            ]
+            .concat(),
+            [&b"x"[..], &[0; 8][..], &id(1_000 + n).as_bytes()[..], &[7; 20]].concat(),
         ] {
             db.insert(&key, value(&key)).unwrap();
         }
     }
     for number in [1, 2, 10] {
         let of_task = id(number);
+        let later = if number >= 5 { 10 } else { 0 };
+        let created_at = suite::START.saturating_add(later).as_millis().to_be_bytes();
         for key in [
             // Of a transition that never became durable, and of one of long ago.
-            [b"p", &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 1, 0, 0, 0]].concat(),
-            [b"c", &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat(),
-            [b"p", &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 9]].concat(),
+            [&b"p"[..], &created_at, &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 1, 0, 0, 0]].concat(),
+            [&b"c"[..], &created_at, &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]]
+                .concat(),
+            [&b"p"[..], &created_at, &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 9]].concat(),
             // Behind the last chunk of a payload.
-            [b"c", &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 99]].concat(),
-            [b"x", &of_task.as_bytes()[..], &[9; 20]].concat(),
+            [&b"c"[..], &created_at, &of_task.as_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 99]]
+                .concat(),
+            [&b"x"[..], &created_at, &of_task.as_bytes()[..], &[9; 20]].concat(),
         ] {
             db.insert(&key, value(&key)).unwrap();
         }
