@@ -15,7 +15,7 @@ type Check = Result<(), String>;
 /// A time of the wire in milliseconds.
 pub(crate) fn millis(time: &str) -> Result<u64, String> {
     let at: jiff::Timestamp = time.parse().map_err(|error| format!("{time}: {error}"))?;
-    u64::try_from(at.as_millisecond()).map_err(|_| format!("{time} is before 1970"))
+    u64::try_from(at.as_millisecond()).map_err(|_negative| format!("{time} is before 1970"))
 }
 
 /// The broker's time at which this much of the TTL remains.

@@ -2,14 +2,14 @@
 
 use crate::fake::{Fake, Fault};
 use crate::judge::Findings;
-use crate::load::{Board, Player};
+use crate::load::{Board, Lives, Player};
 use crate::recording::Recording;
 use crate::run::{micros, play};
 
 /// A recording of many clients on a fake broker, with a kill in the middle.
 fn recording(fake: &Fake, seed: u64) -> Recording {
     let (origin, board) = (fake.origin, Board::default());
-    let mut players: Vec<_> = (0..6).map(|name| Player::new(name, seed)).collect();
+    let mut players: Vec<_> = (0..6).map(|name| Player::new(name, seed, Lives::Long)).collect();
     let (mut records, mut ends) = (Vec::new(), Vec::new());
     for life in 0..2 {
         std::thread::scope(|scope| {
@@ -19,7 +19,7 @@ fn recording(fake: &Fake, seed: u64) -> Recording {
                 .map(|(client, player)| {
                     let board = &board;
                     scope.spawn(move || {
-                        let mut calls = 0..250;
+                        let mut calls = 0..200;
                         play(&mut { fake }, player, board, (origin, client, life), || calls.next().is_some())
                     })
                 })
@@ -53,7 +53,7 @@ fn a_broker_that_does_as_it_should_is_linearizable() {
 }
 
 fn assert_noticed(fault: Fault) {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let (findings, faults) = findings(fault, seed);
         assert!(faults > 0, "no fault was made");
         // In histories of tasks, not only where two tasks are compared.

@@ -6,7 +6,7 @@ use task_broker_core::{Limits, TaskId};
 
 use crate::recording::{History, Recording};
 use crate::report::{reduce, table};
-use crate::search::{Verdict, search};
+use crate::search::{STEPS, Verdict, search};
 use crate::spec::Spec;
 
 /// What was found in one recording or several.
@@ -63,13 +63,13 @@ pub(crate) enum Judgement {
 /// Judges the history of one task.
 pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History) -> Judgement {
     let spec = Spec { id, limits, times: &history.times };
-    match search(&spec, &history.ops) {
+    match search(&spec, &history.ops, STEPS) {
         Verdict::Linearizable => return Judgement::Linearizable,
         Verdict::Undecided => return Judgement::Undecided,
         Verdict::Violated(_) => {}
     }
     let late = history.with_late_views();
-    match search(&spec, &late.ops) {
+    match search(&spec, &late.ops, STEPS) {
         Verdict::Linearizable => Judgement::LateView(explain(&spec, history)),
         Verdict::Undecided => Judgement::Undecided,
         Verdict::Violated(_) => Judgement::Violated(explain(&spec, &late)),

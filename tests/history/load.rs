@@ -47,6 +47,16 @@ pub(crate) struct Player {
     again: Option<Call>,
     /// The hot place that the next created task is for.
     place: Option<usize>,
+    lives: Lives,
+}
+
+/// How long hot tasks live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lives {
+    /// Mostly until somebody ends them.
+    Long,
+    /// Until they expire, under the hands of all clients.
+    Short,
 }
 
 impl Board {
@@ -76,9 +86,9 @@ impl Board {
 }
 
 impl Player {
-    pub(crate) fn new(name: usize, seed: u64) -> Self {
+    pub(crate) fn new(name: usize, seed: u64, lives: Lives) -> Self {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ name as u64);
-        Self { name, rng, sent: 0, again: None, place: None }
+        Self { name, rng, sent: 0, again: None, place: None, lives }
     }
 
     fn percent(&mut self, of: u32) -> bool {
@@ -140,18 +150,17 @@ impl Player {
                 let Some(id) = TaskId::parse(&created.snapshot.task.task_id) else { return };
                 let known = Known { id, revision: 1, ended: false };
                 let mut notes = board.state.lock().unwrap();
-                match self.place.take() {
-                    Some(place) => notes.hot[place] = Some(known),
-                    None => {
-                        notes.recent.push_back(known);
-                        if notes.recent.len() > RECENT {
-                            notes.recent.pop_front();
-                        }
-                    }
+                if let Some(place) = self.place.take() {
+                    notes.hot[place] = Some(known);
+                    return;
+                }
+                notes.recent.push_back(known);
+                if notes.recent.len() > RECENT {
+                    notes.recent.pop_front();
                 }
             }
             (Act::Look(id, _) | Act::Command(id, _), Reply::NotFound) if call.who == Who::Worker => {
-                board.gone(*id)
+                board.gone(*id);
             }
             (Act::Look(id, _), Reply::Snapshot(shown)) => {
                 board.note(*id, Some(shown.revision), ended(shown.task.status.as_str()));
@@ -209,6 +218,7 @@ impl Player {
             1 => TtlWish::Maximum,
             2 => TtlWish::Millis(u64::MAX),
             3 if !hot => TtlWish::Millis(0),
+            _ if hot && self.lives == Lives::Short => TtlWish::Millis(self.rng.u64(20..150)),
             4..=8 if hot => TtlWish::Millis(self.rng.u64(400..3000)),
             4..=15 if !hot => TtlWish::Millis(self.rng.u64(5..600)),
             _ => TtlWish::Millis(self.rng.u64(20_000..600_000)),
@@ -298,6 +308,7 @@ impl Player {
     fn ttl(&mut self) -> u64 {
         match self.rng.u32(..24) {
             0 => 0,
+            1..=12 if self.lives == Lives::Short => self.rng.u64(20..200),
             1..=3 => self.rng.u64(1..4000),
             4 => u64::MAX,
             _ => 100_000 * self.rng.u64(1..4),

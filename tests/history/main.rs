@@ -9,11 +9,13 @@
     reason = "a test that panics has failed, as it should, and what it prints is shown then; clippy.toml covers only \
               functions marked as tests"
 )]
+#![allow(clippy::needless_pass_by_value, reason = "the harness takes values of flags as they are written")]
 
 #[path = "../harness/mod.rs"]
 mod harness;
 
 mod call;
+mod cancel;
 mod compare;
 mod fake;
 mod faults;

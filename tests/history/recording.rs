@@ -290,7 +290,7 @@ impl Histories {
                     let seen = match shown.get(id) {
                         Some(row) => Seen::Row(Box::new((*row).clone())),
                         None if covered && !was_gone && known.born[id] <= op.window.to => {
-                            Seen::Unlisted(statuses.iter().copied().collect())
+                            Seen::Unlisted(statuses.clone())
                         }
                         None => continue,
                     };
@@ -308,10 +308,9 @@ impl History {
             Seen::Created(created) => Some((&created.snapshot.task, Some(created.snapshot.revision))),
             Seen::Snapshot(shown) | Seen::Waited(shown, ..) => Some((&shown.task, Some(shown.revision))),
             Seen::Row(row) => Some((&row.task, Some(row.revision))),
-            Seen::View(shown) => Some((&shown.task, None)),
             Seen::Owner(shown) => Some((&shown.task, None)),
             // May be a later one than the revision that it comes with.
-            Seen::Outcome(_, Told::View(shown)) => Some((&shown.task, None)),
+            Seen::Outcome(_, Told::View(shown)) | Seen::View(shown) => Some((&shown.task, None)),
             _ => None,
         };
         if let Some((task, revision)) = shown {

@@ -9,12 +9,20 @@ use crate::spec::{Op, Seen, Spec, Told, What, name};
 /// How many calls before the end a table shows at most.
 const ROWS: usize = 40;
 
+/// How many steps one search for a smaller part may take, and how many searches there may be: it is only for the reader.
+const STEPS: usize = 100_000;
+const TRIES: usize = 400;
+
 /// The smallest part of the history that is still a violation, and where its search ended.
 pub(crate) fn reduce(spec: &Spec<'_>, ops: &[Op]) -> Option<(Vec<Op>, Dead)> {
     let mut ends: Vec<u64> = ops.iter().filter(|op| !op.is_optional()).map(|op| op.to).collect();
     ends.sort_unstable();
     ends.dedup();
-    let fails = |ops: &[Op]| matches!(search(spec, ops), Verdict::Violated(_));
+    let mut tries = 0;
+    let mut fails = |ops: &[Op]| {
+        tries += 1;
+        tries < TRIES && matches!(search(spec, ops, STEPS), Verdict::Violated(_))
+    };
     // A beginning of a history that has an order has one too.
     let shortest = ends.partition_point(|end| !fails(&beginning(ops, *end)));
     let mut small = beginning(ops, *ends.get(shortest)?);
@@ -39,7 +47,7 @@ pub(crate) fn reduce(spec: &Spec<'_>, ops: &[Op]) -> Option<(Vec<Op>, Dead)> {
         }
         size /= 2;
     }
-    match search(spec, &small) {
+    match search(spec, &small, STEPS) {
         Verdict::Violated(dead) => Some((small, *dead)),
         Verdict::Linearizable | Verdict::Undecided => None,
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::call::{self, Reply, View, Who};
 use crate::harness::{Broker, BrokerOptions, Store};
-use crate::load::{Board, Player};
+use crate::load::{Board, Lives, Player};
 use crate::recording::{Record, Recording};
 use crate::wire::{Port, Wire};
 
@@ -19,6 +19,7 @@ pub(crate) struct Extent {
     pub(crate) kills: usize,
     /// How many calls are answered before each kill, and before the end.
     pub(crate) calls: usize,
+    pub(crate) lives: Lives,
 }
 
 /// The clients of one process, and when they have had enough.
@@ -103,7 +104,7 @@ pub(crate) fn run(seed: u64, extent: Extent) -> Recording {
     let origin = Instant::now();
     let board = Board::default();
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut players: Vec<_> = (0..extent.clients).map(|name| Player::new(name, seed)).collect();
+    let mut players: Vec<_> = (0..extent.clients).map(|name| Player::new(name, seed, extent.lives)).collect();
     let (mut records, mut ends) = (Vec::new(), Vec::new());
     for life in 0..=extent.kills {
         let last = life == extent.kills;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::judge::Findings;
+use crate::load::Lives;
 use crate::run::{Extent, run};
 
 fn number(name: &str) -> Option<u64> {
@@ -27,14 +28,25 @@ fn assert_linearizable(findings: &Findings) {
     assert_eq!(findings.undecided, 0, "{findings}");
 }
 
-#[test]
-fn calls_through_three_kills_are_linearizable_per_task() {
+fn short_run(extent: Extent) -> Findings {
     let mut findings = Findings::default();
-    findings.add(&run(seed(), Extent { clients: 12, kills: 3, calls: 1000 }));
+    findings.add(&run(seed(), extent));
     findings.late_views.iter().for_each(|table| eprintln!("a late view: {table}"));
     eprintln!("{findings}");
     assert_linearizable(&findings);
+    findings
+}
+
+#[test]
+fn calls_through_three_kills_are_linearizable_per_task() {
+    let findings = short_run(Extent { clients: 12, kills: 3, calls: 1000, lives: Lives::Long });
     assert!(findings.calls >= 2500 && findings.kills >= 3, "{findings}");
+}
+
+#[test]
+fn calls_on_tasks_that_expire_under_them_are_linearizable_per_task() {
+    let findings = short_run(Extent { clients: 12, kills: 1, calls: 700, lives: Lives::Short });
+    assert!(findings.calls >= 900, "{findings}");
 }
 
 /// See docs/history-checker.md.
@@ -49,13 +61,17 @@ fn calls_through_many_kills_are_linearizable_per_task() {
         clients: extent("HISTORY_CLIENTS", 12),
         kills: extent("HISTORY_KILLS", 4),
         calls: extent("HISTORY_CALLS", 1500),
+        lives: Lives::Long,
     };
     let begun = Instant::now();
     let mut all = Findings::default();
     let mut round = 0;
     while round < rounds || begun.elapsed() < least {
+        // Every third round with tasks that expire while all work on them.
+        let short = number("HISTORY_SHORT").is_some() || round % 3 == 2;
+        let lives = if short { Lives::Short } else { Lives::Long };
         let before = (all.violations.len(), all.late_views.len());
-        all.add(&run(first + round, extent));
+        all.add(&run(first + round, Extent { lives, ..extent }));
         for table in &all.violations[before.0..] {
             eprintln!("violation in the round with the seed {}:\n{table}", first + round);
         }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::spec::{Op, Seen, Spec, State};
 
-/// How many steps of the core one history may take before the search gives up.
+/// How many steps of the core the search for an order may take before it gives up.
 pub(crate) const STEPS: usize = 2_000_000;
 
 /// What came of a search.
@@ -63,6 +63,7 @@ struct Search<'a> {
     /// For the second half of a call: the place of the first.
     first_half: Vec<Option<usize>>,
     steps: usize,
+    budget: usize,
     best: Option<Dead>,
 }
 
@@ -76,8 +77,8 @@ fn is_settled(state: &State, op: &Op) -> bool {
     }
 }
 
-/// Looks for an order of `ops`, which are sorted by their beginning.
-pub(crate) fn search(spec: &Spec<'_>, ops: &[Op]) -> Verdict {
+/// Looks for an order of `ops`, which are sorted by their beginning, in at most `budget` steps.
+pub(crate) fn search(spec: &Spec<'_>, ops: &[Op], budget: usize) -> Verdict {
     debug_assert!(ops.is_sorted_by_key(|op| op.from));
     let places: HashMap<_, _> = ops
         .iter()
@@ -87,7 +88,7 @@ pub(crate) fn search(spec: &Spec<'_>, ops: &[Op]) -> Verdict {
         .collect();
     let first_half =
         ops.iter().map(|op| op.half_of.and_then(|number| places.get(&number).copied())).collect();
-    let mut search = Search { spec, ops, cap: caps(ops), first_half, steps: 0, best: None };
+    let mut search = Search { spec, ops, cap: caps(ops), first_half, steps: 0, budget, best: None };
     search.run()
 }
 
@@ -114,7 +115,7 @@ impl Search<'_> {
                 continue;
             }
             states.push(point.state.clone());
-            if self.steps > STEPS {
+            if self.steps > self.budget {
                 return Verdict::Undecided;
             }
             let moves = self.moves(&point, next);

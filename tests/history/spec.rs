@@ -170,7 +170,7 @@ impl Spec<'_> {
         match (&op.what, state) {
             (What::Create(new, caller), _) => self.create(state, op, new, caller),
             (What::Command(request), State::Live(task)) => self.command(task, op, request),
-            (What::Look(caller, right), State::Live(task)) => self.look(task, op, caller, *right),
+            (What::Look(caller, right), State::Live(task)) => Self::look(task, op, caller, *right),
             (_, State::Unborn | State::Gone) => match op.seen {
                 Seen::NotFound | Seen::Unlisted(_) => Ok(Vec::new()),
                 _ => Err(format!("there is no task: {state:?}")),
@@ -326,7 +326,7 @@ impl Spec<'_> {
         Ok(times)
     }
 
-    fn look(&self, task: &Arc<Task>, op: &Op, caller: &Caller, right: Right) -> Step {
+    fn look(task: &Task, op: &Op, caller: &Caller, right: Right) -> Step {
         match &op.seen {
             Seen::NotFound => return Self::not_found(task, op, caller, right),
             Seen::Unlisted(statuses) => {
