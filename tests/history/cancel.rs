@@ -12,7 +12,7 @@ use crate::harness::{Broker, BrokerOptions, Store, token};
 /// How often the two calls are let go together.
 const TRIES: usize = 1500;
 
-fn link(broker: &Broker) -> Link {
+fn open(broker: &Broker) -> Link {
     Link::open(broker.address(), Some(&token::good(Who::Worker.subject())))
 }
 
@@ -20,10 +20,10 @@ fn link(broker: &Broker) -> Link {
 /// the answers that contradict each other.
 fn contradictions(method: &str, more: &Value, contradict: impl Fn(&Value, &Value) -> bool + Sync) -> usize {
     let broker = BrokerOptions::new(Store::Sled).start();
-    let (mut cancels, mut others, mut creates) = (link(&broker), link(&broker), link(&broker));
+    let (mut cancels, mut others, mut link) = (open(&broker), open(&broker), open(&broker));
     let mut found = 0;
     for _ in 0..TRIES {
-        let created = creates.ask("store/create", &json!({"toolName": "tool", "meta": {"n": 1}})).result();
+        let created = link.ask("store/create", &json!({"toolName": "tool", "meta": {"n": 1}})).result();
         let id = created["task"]["taskId"].clone();
         let mut params = more.clone();
         params["taskId"] = id.clone();

@@ -11,8 +11,8 @@ use task_broker_protocol::shapes::{self, Outcome, Snapshot};
 use crate::call::{self, Act, Call, Who, Wish, ask, payload};
 use crate::fake::{limits, status, time};
 use crate::judge::{Judgement, judge};
+use crate::op::{Op, Seen, Told, What, Window};
 use crate::recording::History;
-use crate::spec::{Op, Seen, Told, What, Window};
 
 const TTL: u64 = 10_000;
 

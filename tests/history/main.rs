@@ -22,6 +22,7 @@ mod faults;
 mod hand;
 mod judge;
 mod load;
+mod op;
 mod recording;
 mod report;
 mod run;

@@ -8,7 +8,7 @@ use task_broker_protocol::shapes::{Snapshot, Task};
 
 use crate::call::{Act, Call, Reply, View, Who};
 use crate::compare::millis;
-use crate::spec::{Op, Seen, Times, Told, What, Window};
+use crate::op::{Op, Seen, Times, Told, What, Window};
 
 /// How much earlier than the beginning of a command its decision may be dated, in milliseconds. The store reads its
 /// clock once for a group, and a command that comes in while the group is being decided still joins it.

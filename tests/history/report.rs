@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
+use crate::op::{Op, Seen, Told, What, name};
 use crate::search::{Dead, Verdict, search};
-use crate::spec::{Op, Seen, Spec, Told, What, name};
+use crate::spec::Spec;
 
 /// How many calls before the end a table shows at most.
 const ROWS: usize = 40;

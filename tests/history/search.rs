@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 
-use crate::spec::{Op, Seen, Spec, State};
+use crate::op::{Op, Seen, State};
+use crate::spec::Spec;
 
 /// How many steps of the core the search for an order may take before it gives up.
 pub(crate) const STEPS: usize = 2_000_000;
