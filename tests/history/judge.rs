@@ -9,6 +9,9 @@ use crate::report::{reduce, table};
 use crate::search::{STEPS, Verdict, search};
 use crate::spec::Spec;
 
+/// How many tables are made of each kind: making one small takes longer than finding it.
+const TABLES: usize = 6;
+
 /// What was found in one recording or several.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -40,7 +43,7 @@ impl Findings {
         for (id, history) in &found.tasks {
             self.histories += 1;
             self.longest = self.longest.max(history.ops.len());
-            match judge(*id, &recording.limits, history) {
+            match judge(*id, &recording.limits, history, self.tables_left()) {
                 Judgement::Linearizable => {}
                 Judgement::LateView(table) => self.late_views.push(table),
                 Judgement::Violated(table) => self.violations.push(table),
@@ -48,6 +51,19 @@ impl Findings {
             }
         }
     }
+}
+
+impl Findings {
+    fn tables_left(&self) -> Tables {
+        Tables { late_view: self.late_views.len() < TABLES, violation: self.violations.len() < TABLES }
+    }
+}
+
+/// Which findings are to be explained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tables {
+    pub(crate) late_view: bool,
+    pub(crate) violation: bool,
 }
 
 /// The verdict on one task.
@@ -61,7 +77,7 @@ pub(crate) enum Judgement {
 }
 
 /// Judges the history of one task.
-pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History) -> Judgement {
+pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History, tables: Tables) -> Judgement {
     let spec = Spec { id, limits, times: &history.times };
     match search(&spec, &history.ops, STEPS) {
         Verdict::Linearizable => return Judgement::Linearizable,
@@ -70,13 +86,16 @@ pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History) -> Judgement
     }
     let late = history.with_late_views();
     match search(&spec, &late.ops, STEPS) {
-        Verdict::Linearizable => Judgement::LateView(explain(&spec, history)),
+        Verdict::Linearizable => Judgement::LateView(explain(&spec, history, tables.late_view)),
         Verdict::Undecided => Judgement::Undecided,
-        Verdict::Violated(_) => Judgement::Violated(explain(&spec, &late)),
+        Verdict::Violated(_) => Judgement::Violated(explain(&spec, &late, tables.violation)),
     }
 }
 
-fn explain(spec: &Spec<'_>, history: &History) -> String {
+fn explain(spec: &Spec<'_>, history: &History, wanted: bool) -> String {
+    if !wanted {
+        return format!("task {}: not linearizable; only the first of a run are explained", spec.id);
+    }
     match reduce(spec, &history.ops) {
         Some((small, dead)) => table(spec, &small, &dead),
         None => format!("task {}: not linearizable, and too large to be reduced", spec.id),
