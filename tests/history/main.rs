@@ -17,6 +17,7 @@ mod harness;
 mod call;
 mod cancel;
 mod compare;
+mod expiry;
 mod fake;
 mod faults;
 mod hand;

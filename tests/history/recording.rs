@@ -12,7 +12,7 @@ use crate::op::{Op, Seen, Times, Told, What, Window};
 
 /// How much earlier than the beginning of a command its decision may be dated, in milliseconds. The store reads its
 /// clock once for a group, and a command that comes in while the group is being decided still joins it.
-const GROUP_MS: u64 = 250;
+const GROUP_MS: u64 = 2000;
 
 /// One call and what came of it.
 #[derive(Clone, Debug)]
