@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::disk::Disk;
-use crate::files::{copy, scratch};
+use crate::files::{copy, generation, scratch};
 use crate::harness::attempt::{Outcome, Refused, Start};
 use crate::harness::link::Link;
 use crate::harness::raw;
@@ -17,7 +17,7 @@ use crate::shim::{Shim, Syncs};
 const DEADLINE: Duration = Duration::from_secs(12);
 const LINKS: usize = 8;
 /// The load is over before this many commands of one link, if nothing ends it.
-const COMMANDS: usize = 4000;
+const COMMANDS: usize = 1500;
 
 /// A store with some tasks, stopped.
 fn store(data: &Path, clean: bool) -> Kept {
@@ -32,8 +32,15 @@ fn store(data: &Path, clean: bool) -> Kept {
     kept
 }
 
-/// Works on a broker with such syncs until it ends; gives how it ended. An error if it does not.
-fn work_until_it_ends(shim: &Shim, syncs: &Syncs, data: &Path, kept: &mut Kept) -> Result<Refused, String> {
+/// Works on a broker with such syncs until it ends; gives how it ended, or nothing if no sync of the store's own threads has
+/// failed: sled makes some by itself when it gives room back, after ours, and nothing depends on them. An error if it goes on
+/// all the same.
+fn work_until_it_ends(
+    shim: &Shim,
+    syncs: &Syncs,
+    data: &Path,
+    kept: &mut Kept,
+) -> Result<Option<Refused>, String> {
     let mut broker = Start::on(data).under(shim.syncs(syncs)).serve();
     let address = broker.address;
     let parts: Vec<Kept> = std::thread::scope(|scope| {
@@ -64,13 +71,22 @@ fn work_until_it_ends(shim: &Shim, syncs: &Syncs, data: &Path, kept: &mut Kept) 
         let request = "GET /readyz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
         let connected = std::net::TcpStream::connect(address).is_ok();
         match connected.then(|| std::panic::catch_unwind(|| raw::try_exchange(address, request))) {
-            Some(Ok(Some(answer))) if answer.status == 200 && Instant::now() < end => {}
+            // Nothing tells when it turns red.
+            Some(Ok(Some(answer))) if answer.status == 200 && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
             Some(Ok(Some(answer))) => break answer.status == 503,
             _gone => break true,
         }
     };
     parts.into_iter().for_each(|part| kept.join(part));
-    let ended = broker.ended(DEADLINE).map_err(|said| format!("it goes on: {said:#?}"))?;
+    let ended = match broker.ended(DEADLINE) {
+        Ok(ended) => ended,
+        Err(said) if said.iter().any(|line| line.starts_with("shim: ") && line.contains(" in store-")) => {
+            return Err(format!("it goes on: {said:#?}"));
+        }
+        Err(_goes_on) => return Ok(None),
+    };
     if !red {
         return Err(format!("readiness was not red: {ended:?}"));
     }
@@ -78,26 +94,29 @@ fn work_until_it_ends(shim: &Shim, syncs: &Syncs, data: &Path, kept: &mut Kept) 
         return Err(format!("no failure: {ended:?}"));
     }
     ended.assert_no_panic_text();
-    Ok(ended)
+    Ok(Some(ended))
 }
 
 /// A sync fails in the middle of the load, then the power: what was acknowledged is there.
 fn survives(file: &'static str, numbers: &[u64], once: bool) {
     let Some(shim) = Shim::new() else { return };
+    let mut hit = 0;
     for number in numbers {
-        let Some(mut disk) = Disk::new(192) else { return };
+        let Some(mut disk) = Disk::new(256) else { return };
         let data = disk.root().join("data");
         let mut kept = store(&data, true);
         let before = kept.len();
         let syncs = Syncs::Fail { file, from: *number, once };
-        let ended = work_until_it_ends(&shim, &syncs, &data, &mut kept).unwrap();
+        let Some(ended) = work_until_it_ends(&shim, &syncs, &data, &mut kept).unwrap() else { continue };
+        hit += 1;
         let text = ended.text();
         assert!(text.contains("os error 5") || text.contains("Input/output error"), "{ended:?}");
         eprintln!("{syncs:?}: {} acknowledged before it", kept.len() - before);
-        disk.cut(&data.join("generation-1"), 0.0, 1);
+        disk.cut(&generation(&data), 0.0, 1);
         disk.come_back();
         kept.check(&mut Start::on(&data).serve().link()).unwrap_or_else(|why| panic!("{syncs:?}: {why}"));
     }
+    assert!(hit > 0, "no sync has failed");
 }
 
 #[test]
@@ -124,7 +143,7 @@ fn a_sync_of_sleds_file_that_fails_once_is_not_tried_again() {
 /// A start in which one sync fails is refused, says so, and costs nothing. Every sync of a start is tried.
 fn every_sync_of_a_start(data: &Path, kept: &Kept, once: bool) {
     let Some(shim) = Shim::new() else { return };
-    let mut failed = 0;
+    let (mut failed, mut refusals) = (0, 0);
     loop {
         assert!(failed < 100, "the syncs of a start do not end");
         let files = scratch();
@@ -138,25 +157,32 @@ fn every_sync_of_a_start(data: &Path, kept: &Kept, once: bool) {
                 // Where the directory itself is made, its parent is what cannot be synced.
                 refused.assert_clear(files.path());
                 let text = refused.text();
-                assert!(
-                    text.contains("os error 5") || text.contains("Input/output error"),
-                    "{failed}: {refused:?}"
-                );
-                assert!(!text.contains("damage"), "nothing is damaged: {failed}: {refused:?}");
-                failed += 1;
+                assert!(text.contains("os error 5") || text.contains("Input/output error"), "{refused:?}");
+                assert!(!text.contains("damage"), "nothing is damaged: {refused:?}");
+                refusals += 1;
             }
-            // The follower, or the first command, may meet it later; then it was none of the start.
+            // It may be one that sled makes by itself, or one behind the start.
             Outcome::Serving(broker) => {
-                broker.kill9();
-                break;
+                let stopped = broker.stop(DEADLINE);
+                stopped.assert_no_panic_text();
+                if !has_failed(&stopped) {
+                    break;
+                }
+                eprintln!("{failed}: it served: {stopped:?}");
             }
-            Outcome::Hung(said) => panic!("{failed}: {said:#?}"),
+            Outcome::Hung(said) => panic!("{said:#?}"),
         }
+        failed += 1;
         let broker = Start::on(&copied).serve();
         kept.check(&mut broker.link()).unwrap_or_else(|why| panic!("sync {failed} failed: {why}"));
     }
-    assert!(failed >= 2, "only {failed} syncs in a start");
-    eprintln!("each of {failed} syncs of a start has failed once");
+    assert!(refusals >= 2, "only {refusals} syncs in a start");
+    eprintln!("each of {failed} syncs of a start has failed, {refusals} starts were refused");
+}
+
+/// Whether a sync has failed.
+fn has_failed(ended: &Refused) -> bool {
+    ended.said.iter().any(|line| line.starts_with("shim: "))
 }
 
 #[test]
