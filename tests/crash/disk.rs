@@ -71,11 +71,11 @@ pub(crate) fn is_here(program: &str) -> bool {
 pub(crate) fn if_possible<T>(
     what: &str,
     programs: &[&str],
-    make: impl FnOnce() -> Result<T, String>,
+    build: impl FnOnce() -> Result<T, String>,
 ) -> Option<T> {
     let missing: Vec<_> = programs.iter().filter(|program| !is_here(program)).collect();
     assert!(missing.is_empty() || std::env::var_os("CI").is_none(), "missing: {missing:?}");
-    let made = if missing.is_empty() { make() } else { Err(format!("missing: {missing:?}")) };
+    let made = if missing.is_empty() { build() } else { Err(format!("missing: {missing:?}")) };
     made.map_err(|why| eprintln!("NOT CHECKED, because this environment has no {what}: {why}")).ok()
 }
 

@@ -400,3 +400,20 @@ fn a_directory_that_may_not_be_written_to_is_refused_with_its_name() {
     assert!(text.contains("Permission denied") && !text.contains("damage"), "{text}");
     kept.check(&mut Start::on(&data).serve().link()).unwrap();
 }
+
+/// The test can fail: a task that is gone, one that nobody acknowledged, and other bytes do not pass.
+#[test]
+fn what_is_missing_or_strange_does_not_pass_for_what_was_acknowledged() {
+    let files = scratch();
+    let broker = Start::on(&files.path().join("data")).serve();
+    let mut link = broker.link();
+    let mut kept = Kept::default();
+    (0..3).for_each(|_| kept.must_make(&mut link, 100));
+    kept.check(&mut link).unwrap();
+    let mut less = kept.clone();
+    kept.must_make(&mut link, 100);
+    assert!(less.check(&mut link).unwrap_err().contains("there and not acknowledged"));
+    less.last_is_unknown();
+    link.ask("store/discard", &json!({"taskId": kept.any_id()})).result();
+    assert!(kept.check(&mut link).unwrap_err().contains("was acknowledged"));
+}

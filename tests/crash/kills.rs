@@ -2,6 +2,7 @@
 //!
 //! The rounds are spread over tests so that none takes long; the tests differ in what they send.
 
+use crate::files::{copy, scratch};
 use crate::harness::{BrokerOptions, Store};
 use crate::load::{Ending, IN_FLIGHT, Least, Rounds};
 use crate::long;
@@ -93,4 +94,22 @@ fn payloads_of_up_to_2_mib_survive_kills_while_all_that_lives_is_replaced_and_sl
         long::count("kill", &format!("seed {seed}, with {IN_FLIGHT} in flight {counted}, {}", all.sum));
     }
     all.check_everything();
+}
+
+/// The test can fail: a store that has lost the newest round does not pass.
+#[test]
+fn an_earlier_state_of_a_store_does_not_pass_for_the_newest() {
+    let files = scratch();
+    let (kept, again) = (files.path().join("kept"), files.path().join("kept"));
+    let habits = Habits { largest: 100, keyed: 0, turnover: None };
+    let mut all = Rounds::new(BrokerOptions::new(Store::Sled).start(), seed(), habits);
+    let least = Least { acks: LEAST / 4, checkpoints: 0 };
+    all.meddle = Some(Box::new(move |data| copy(data, &kept)));
+    all.round(least, Ending::Kill9);
+    all.meddle = Some(Box::new(move |data| {
+        std::fs::remove_dir_all(data).unwrap();
+        copy(&again, data);
+    }));
+    let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| all.round(least, Ending::Kill9)));
+    assert!(judged.is_err(), "a lost round was not noticed");
 }

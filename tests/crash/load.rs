@@ -1,7 +1,7 @@
 //! Load on a broker until it is killed, and what must be true after its restart.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
@@ -24,7 +24,7 @@ const READERS: usize = 4;
 /// How long the load may take until it is killed.
 const LOAD_DEADLINE: Duration = Duration::from_secs(15);
 /// The same where the load is much more.
-const TURNOVER_DEADLINE: Duration = Duration::from_secs(120);
+const TURNOVER_DEADLINE: Duration = Duration::from_mins(2);
 /// The one caller of the load.
 const SUBJECT: &str = "crash-test";
 
@@ -163,9 +163,13 @@ pub(crate) struct Rounds {
     turns_over: bool,
     shared: String,
     pub(crate) sum: Sum,
+    /// Done to the data directory between the next end and the start after it.
+    pub(crate) meddle: Option<Meddle>,
     /// Dropped after the broker.
     disk: Option<Disk>,
 }
+
+pub(crate) type Meddle = Box<dyn FnOnce(&Path)>;
 
 /// What a reading client saw.
 enum Sight {
@@ -185,7 +189,17 @@ impl Rounds {
         let workers = (0..WORKERS).map(|name| Worker::new(name, seed, habits)).collect();
         let rng = fastrand::Rng::with_seed(seed);
         let (shared, turns_over) = (row_of(&created).id, habits.turnover.is_some());
-        Self { broker, token, rng, workers, turns_over, shared, sum: Sum::default(), disk: None }
+        Self {
+            broker,
+            token,
+            rng,
+            workers,
+            turns_over,
+            shared,
+            sum: Sum::default(),
+            meddle: None,
+            disk: None,
+        }
     }
 
     /// On a disk that can lose power.
@@ -253,6 +267,9 @@ impl Rounds {
             let status = self.broker.wait_exit(Duration::from_secs(12));
             assert!(status.success(), "{status}");
             self.broker.assert_no_error_logged();
+        }
+        if let Some(meddle) = self.meddle.take() {
+            meddle(&self.broker.data());
         }
         self.broker.restart();
         self.check(&load, &sights);

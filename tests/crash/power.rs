@@ -117,7 +117,7 @@ fn a_broker_whose_syncs_do_nothing_loses_what_it_acknowledged() {
     let known = made(Start::on(&data).under(shim.syncs(&Syncs::Lie)).serve(), &mut disk);
     match Start::on(&data).outcome(DEADLINE) {
         Outcome::Serving(broker) => {
-            assert!(tools(&mut broker.link()).len() < known.len(), "nothing was lost")
+            assert!(tools(&mut broker.link()).len() < known.len(), "nothing was lost");
         }
         Outcome::Refused(refused) => refused.assert_clear(&data),
         Outcome::Hung(said) => panic!("{said:#?}"),

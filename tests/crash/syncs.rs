@@ -79,7 +79,9 @@ fn work_until_it_ends(
             _gone => break true,
         }
     };
-    parts.into_iter().for_each(|part| kept.join(part));
+    for part in parts {
+        kept.join(part);
+    }
     let ended = match broker.ended(DEADLINE) {
         Ok(ended) => ended,
         Err(said) if said.iter().any(|line| line.starts_with("shim: ") && line.contains(" in store-")) => {
