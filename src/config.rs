@@ -53,6 +53,10 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_CACHE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub cache_bytes: u64,
 
+    /// Never write the store anew at start, however much larger its files are than what they hold.
+    #[arg(long, env = "TASK_BROKER_NO_COMPACTION")]
+    pub no_compaction: bool,
+
     /// Whether callers need a token: required (the default as soon as there is a key), optional (none is
     /// anonymous), off (the default without a key; everybody is anonymous and may name owners).
     #[arg(long, env = "TASK_BROKER_AUTH", value_name = "MODE")]

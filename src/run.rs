@@ -59,6 +59,7 @@ pub fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunErr
                 path: path.clone(),
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
+                compact: !serve.no_compaction,
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))
         }

@@ -10,8 +10,11 @@
 
 mod census;
 mod checkpoint;
+mod compaction;
+mod database;
 mod directory;
 mod disk;
+mod draft;
 mod extending;
 mod follower;
 mod index;
@@ -19,6 +22,8 @@ mod intern;
 mod journal;
 mod keys;
 mod ledger;
+mod loading;
+mod migration;
 mod open;
 mod overlay;
 mod queue;
@@ -52,6 +57,7 @@ use super::{
 };
 use crate::clock::Clock;
 
+pub use self::compaction::{Compacted, CompactionPlan, compact};
 pub use self::directory::DirectoryError;
 pub use self::open::{OpenError, SledOptions};
 

@@ -1,9 +1,11 @@
 //! What the embedded driver promises beyond the contract: what is on disk, and what a start makes of it.
 
+mod compaction;
 mod damage;
 mod directory;
 mod groups;
 mod leftovers;
+mod migration;
 mod restart;
 
 use std::collections::BTreeSet;
@@ -75,7 +77,7 @@ fn copy(root: &Path) -> TempDir {
 /// Looks at, or into, a store that nobody has open, past all that the driver does.
 fn raw<T>(root: &Path, act: impl FnOnce(&Db) -> T) -> T {
     let config = ::sled::Config::new().path(generation(root)).segment_size(4 << 20).flush_every_ms(None);
-    let db = open::open_patiently(&config).unwrap();
+    let db = database::open_patiently(&config).unwrap();
     let result = act(&db);
     db.flush().unwrap();
     result
