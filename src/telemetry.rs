@@ -11,7 +11,16 @@ const TALKATIVE: [&str; 6] = ["h2", "hyper", "hyper_util", "sled", "tower", "tow
 
 /// Starts logging for the process. `RUST_LOG` chooses what is logged; `info` without it.
 pub fn start(format: LogFormat) {
-    let filter = filter(std::env::var("RUST_LOG").ok().as_deref());
+    start_at(format, "info");
+}
+
+/// The same for a command that ends by itself and says on its own what it does: warnings, unless `RUST_LOG` wants more.
+pub fn start_quietly() {
+    start_at(LogFormat::Text, "warn");
+}
+
+fn start_at(format: LogFormat, usual: &str) {
+    let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), usual);
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -33,8 +42,8 @@ pub fn start(format: LogFormat) {
     }
 }
 
-fn filter(wish: Option<&str>) -> EnvFilter {
-    let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or("info");
+fn filter(wish: Option<&str>, usual: &str) -> EnvFilter {
+    let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or(usual);
     let quiet = TALKATIVE.iter().filter(|library| !wish.contains(**library));
     let directives = quiet.map(|library| format!("{library}=warn")).chain([wish.to_owned()]);
     // A directive that cannot be read is left out rather than ending the process over its log.
@@ -47,10 +56,10 @@ mod tests {
 
     #[test]
     fn libraries_that_could_tell_secrets_are_quiet_unless_they_are_named() {
-        let all = filter(Some("trace")).to_string();
+        let all = filter(Some("trace"), "info").to_string();
         assert!(all.contains("hyper=warn") && all.contains("h2=warn") && all.contains("trace"), "{all}");
-        let named = filter(Some("info,hyper=trace")).to_string();
+        let named = filter(Some("info,hyper=trace"), "info").to_string();
         assert!(named.contains("hyper=trace") && !named.contains("hyper=warn"), "{named}");
-        assert!(filter(None).to_string().contains("info"));
+        assert!(filter(None, "info").to_string().contains("info"));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::database::{bounded, sled_says};
-use super::directory::{discard, free_bytes};
+use super::directory::{Directory, discard, free_bytes};
 use super::draft::Draft;
 use super::keys;
 use super::open::{OpenError, Opened, SledOptions, open, open_files, open_generation};
@@ -108,7 +108,7 @@ pub fn compact(options: &SledOptions, tell: impl FnOnce(&CompactionPlan)) -> Res
     }
     let compacted = rewrite(opened, options.cache_bytes, &mut |_| {}).map_err(|failed| failed.1)?;
     let after = size_of(&compacted.directory.generation);
-    compacted.leave()?;
+    drop(compacted.leave()?);
     Ok(Compacted { tasks: plan.tasks, live_bytes: plan.live_bytes, before: plan.before, after })
 }
 
@@ -206,10 +206,12 @@ fn copy(opened: &Opened, path: &Path, cache_bytes: u64, step: &mut dyn FnMut(Ste
 
 impl Opened {
     /// Lets go of a store that was opened and not served: its next start finds it as clean as this one did.
-    pub(super) fn leave(mut self) -> Result<(), OpenError> {
+    /// The directory stays held.
+    pub(super) fn leave(mut self) -> Result<Directory, OpenError> {
         let path = self.directory.generation.clone();
         self.checkpoint.clean = self.clean;
         let marked = self.tree.checkpoint(&self.checkpoint);
-        marked.map_err(|error| OpenError::Damaged { path, what: error.to_string() })
+        marked.map_err(|error| OpenError::Damaged { path, what: error.to_string() })?;
+        Ok(self.directory)
     }
 }

@@ -7,6 +7,7 @@ mod groups;
 mod leftovers;
 mod migration;
 mod restart;
+mod transfer;
 
 use std::collections::BTreeSet;
 use std::fs;

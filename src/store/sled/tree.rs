@@ -193,7 +193,8 @@ impl Tree {
         })
     }
 
-    fn is_named(&self, key: &[u8], find: &impl Fn(TaskId) -> Option<Arc<Task>>) -> bool {
+    /// Whether a head names this key.
+    pub(super) fn is_named(&self, key: &[u8], find: &impl Fn(TaskId) -> Option<Arc<Task>>) -> bool {
         let Some(id) = keys::task_of(key) else { return false };
         if self.overflows.get(&id).is_some_and(|pieces| pieces.iter().any(|piece| piece == key)) {
             return true;

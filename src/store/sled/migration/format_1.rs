@@ -19,7 +19,7 @@ use super::super::draft::Draft;
 use super::super::open::{OpenError, root_of};
 
 /// Its number.
-pub(super) const FORMAT: u64 = 1;
+pub(in super::super) const FORMAT: u64 = 1;
 
 const STORE_ID: &[u8] = b"mid";
 const CLOCK: &[u8] = b"mclock";

@@ -1,7 +1,7 @@
 //! From the format of an older program to this one's: one step after the other, each into a new generation. The rules are
 //! in migrations/README.md, the reason of each step in a directory beside it.
 
-mod format_1;
+pub(super) mod format_1;
 
 use std::path::PathBuf;
 
