@@ -80,10 +80,9 @@ pub struct Compact {
 
 /// Settings of `task-broker export`.
 #[derive(Clone, Debug, Args)]
-#[group(id = "source", required = true, multiple = false, args = ["store", "url"])]
 pub struct Export {
     /// A store that no broker is using: sled:DIRECTORY.
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, value_name = "STORE", required_unless_present = "url", conflicts_with = "url")]
     pub store: Option<StoreUrl>,
     /// A running broker: http://HOST:PORT.
     #[arg(long, value_name = "URL")]
