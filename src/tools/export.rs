@@ -22,7 +22,7 @@ pub async fn export_store(
     told: &mut dyn Write,
 ) -> Result<(), ToolError> {
     let clock = Clock::manual(Timestamp::default());
-    let options = SledOptions { existing_only: true, compact: false, ..options.clone() };
+    let options = SledOptions { existing_only: true, compact_above: None, ..options.clone() };
     let store = SledStore::open(&options, clock.clone())?;
     let exported = export(&store, &clock, output).await;
     store.close().await;

@@ -17,7 +17,7 @@ use super::output::{Output, Sink};
 use crate::archive::{Ending, MAX_LINE_BYTES, Part, Reader};
 
 /// How long a broker may take for each piece of its answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How much of a refusal is read, in bytes.
 const REFUSAL_BYTES: usize = 64 * 1024;
 

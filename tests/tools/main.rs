@@ -51,7 +51,7 @@ struct Ended {
 impl Ended {
     fn assert_code(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
-        assert_no_panic_text(&[self.stderr.clone()]);
+        assert_no_panic_text(std::slice::from_ref(&self.stderr));
         assert!(!self.stderr.contains(SECRET), "{self:?}");
         self
     }

@@ -12,8 +12,6 @@ use super::keys;
 use super::open::{OpenError, Opened, SledOptions, open, open_files, open_generation};
 use super::tree::{StoredHead, read_payload};
 
-/// Below this size, in bytes, a compaction is not worth the wait.
-const WORTH_BYTES: u64 = 256 << 20;
 /// How many times as large as what they hold the files must be for a compaction to pay.
 const WORTH_TIMES: u64 = 4;
 
@@ -84,12 +82,12 @@ impl CompactionPlan {
         Ok(Self { tasks, live_bytes, before, needed: room_for(tasks, live_bytes), free })
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.free >= self.needed
     }
 
-    fn pays(&self) -> bool {
-        self.before > WORTH_BYTES.max(self.live_bytes.saturating_mul(WORTH_TIMES))
+    pub(super) fn pays(&self, above: u64) -> bool {
+        self.before > above.max(self.live_bytes.saturating_mul(WORTH_TIMES))
     }
 }
 
@@ -98,7 +96,7 @@ impl CompactionPlan {
 /// # Errors
 /// [`OpenError`]; the store is as it was then.
 pub fn compact(options: &SledOptions, tell: impl FnOnce(&CompactionPlan)) -> Result<Compacted, OpenError> {
-    let options = SledOptions { existing_only: true, compact: false, ..options.clone() };
+    let options = SledOptions { existing_only: true, compact_above: None, ..options.clone() };
     let opened = open(&options)?;
     let plan = CompactionPlan::of(&opened)?;
     tell(&plan);
@@ -113,9 +111,9 @@ pub fn compact(options: &SledOptions, tell: impl FnOnce(&CompactionPlan)) -> Res
 }
 
 /// Compacts where that pays, before anybody is served. A failure is no reason not to serve.
-pub(super) fn where_it_pays(opened: Opened, cache_bytes: u64) -> Result<Opened, OpenError> {
+pub(super) fn where_it_pays(opened: Opened, cache_bytes: u64, above: u64) -> Result<Opened, OpenError> {
     let plan = CompactionPlan::of(&opened)?;
-    if !plan.pays() {
+    if !plan.pays(above) {
         return Ok(opened);
     }
     let CompactionPlan { tasks, live_bytes, before, needed, free } = plan;

@@ -70,7 +70,7 @@ impl Draft {
             self.look_for_room(bytes as u64)?;
         }
         if self.db.contains_key(keys::head(id)).map_err(|error| self.damaged(sled_says(&error)))? {
-            return Err(self.damaged(format!("task {id} comes twice")));
+            return Err(OpenError::Twice(id));
         }
         self.census.add(id, &head);
         let pending = Pending { head: Some(head), payloads, dropped: Vec::new() };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ::sled::Db;
-use task_broker_core::Timestamp;
+use task_broker_core::{TaskId, Timestamp};
 
 use super::checkpoint::Checkpoint;
 use super::database::{OPEN_LIMIT, bounded, open_sled, remove_stale_snapshots};
@@ -28,15 +28,24 @@ pub struct SledOptions {
     pub existing_only: bool,
     /// sled's cache in bytes. Its real use of memory is a multiple of this.
     pub cache_bytes: u64,
-    /// Write the store anew where its files are much larger than what they hold.
-    pub compact: bool,
+    /// Write the store anew when its files are larger than so many bytes and much larger than what they hold; never
+    /// without a number.
+    pub compact_above: Option<u64>,
 }
+
+/// Below this size, in bytes, a compaction is not worth the wait at start.
+const COMPACT_ABOVE_BYTES: u64 = 256 << 20;
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20, compact: true }
+        Self {
+            path: path.into(),
+            existing_only: false,
+            cache_bytes: 64 << 20,
+            compact_above: Some(COMPACT_ABOVE_BYTES),
+        }
     }
 }
 
@@ -101,6 +110,9 @@ pub enum OpenError {
         /// How many.
         tasks: u64,
     },
+    /// A task that is to be taken in is there already.
+    #[error("task {0} comes twice")]
+    Twice(TaskId),
     /// The operating system says no.
     #[error("cannot open the store in {}: {error}", .path.display())]
     Io {
@@ -162,7 +174,10 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     opened.fresh = fresh;
     // Now that this one is proved, what was before it is not needed.
     opened.directory.tidy()?;
-    if options.compact { compaction::where_it_pays(opened, options.cache_bytes) } else { Ok(opened) }
+    match options.compact_above {
+        Some(bytes) => compaction::where_it_pays(opened, options.cache_bytes, bytes),
+        None => Ok(opened),
+    }
 }
 
 /// Opens sled's files, and nothing more.

@@ -12,6 +12,7 @@ use task_broker_core::{PayloadRef, Task, TaskId};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::checkpoint::Checkpoint;
+use super::database::sled_says;
 use super::intern::Interner;
 use super::overlay::{Layer, Pending};
 use super::seal::Broken;
@@ -28,7 +29,7 @@ const INLINE_HEAD_BYTES: usize = 16 * 1024;
 /// Why sled could not follow. Final for this process: what is in its files now is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    #[error("sled: {0}")]
+    #[error("sled: {}", sled_says(.0))]
     Sled(#[from] ::sled::Error),
     #[error("fdatasync: {0}")]
     Sync(#[from] std::io::Error),
@@ -283,7 +284,7 @@ pub(super) fn read_payload(db: &Db, id: TaskId, reference: &PayloadRef) -> Resul
         // A read of damaged data can panic inside sled; the request must get an answer all the same.
         let value = catch_unwind(AssertUnwindSafe(|| db.get(&key)))
             .map_err(|_panic| damaged(&"sled panicked"))?
-            .map_err(|error| damaged(&error))?;
+            .map_err(|error| damaged(&sled_says(&error)))?;
         let Some(value) = value else { return Ok(None) };
         bytes.extend_from_slice(seal::peek(&value));
         values.push((key, value));

@@ -154,9 +154,8 @@ fn read(db: &Db, id: TaskId, key: &[u8], value: &[u8]) -> Result<Record, String>
         }
         Some(_) | None => return Err("a head of an unknown kind".into()),
     };
-    let decoded = match postcard::take_from_bytes::<Head<'_>>(&head) {
-        Ok((decoded, [])) => decoded,
-        _ => return Err("a head cannot be decoded".into()),
+    let Ok((decoded, [])) = postcard::take_from_bytes::<Head<'_>>(&head) else {
+        return Err("a head cannot be decoded".into());
     };
     let updated_at = Timestamp::from_millis(decoded.updated_at);
     let payload = |reference: Ref| {

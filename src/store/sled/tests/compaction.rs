@@ -5,7 +5,7 @@ use super::super::open::open as open_as_it_is;
 use super::*;
 
 fn quiet(path: &Path) -> SledOptions {
-    SledOptions { compact: false, ..SledOptions::new(path) }
+    SledOptions { compact_above: None, ..SledOptions::new(path) }
 }
 
 async fn picture_at(path: &Path, clock: &Clock) -> Picture {
@@ -112,4 +112,40 @@ async fn a_damaged_payload_is_never_compacted_away() {
     assert!(error.contains(&id(1).to_string()) && error.contains("missing"), "{error}");
     assert_eq!(fs::read_to_string(directory.path().join("CURRENT")).unwrap(), "generation-1\n");
     assert!(!directory.path().join("generation-2").exists());
+}
+
+#[tokio::test]
+async fn a_start_compacts_where_it_pays_and_only_there() {
+    let clock = new_clock();
+    let (store, directory) = open(&clock);
+    // Four times what they hold, and more: one small task in at least one of sled's segments.
+    created(&store, new_task(1)).await;
+    store.close().await;
+    let generation_at = |compact_above| {
+        let options = SledOptions { compact_above, ..SledOptions::new(directory.path()) };
+        let opened = open_as_it_is(&options).unwrap();
+        opened.leave().unwrap().generation.file_name().unwrap().to_str().unwrap().to_owned()
+    };
+    assert_eq!(generation_at(Some(1 << 40)), "generation-1", "small");
+    assert_eq!(generation_at(None), "generation-1", "switched off");
+    assert_eq!(generation_at(Some(0)), "generation-2");
+    let store = open_at(directory.path(), &clock);
+    assert!(whole(&store, id(1)).await.is_some());
+    // What the files hold is all that counts, so a quarter of live data is enough to leave them alone.
+    created(&store, NewTask { arguments: payload_of(3 << 20, 7), ..new_task(2) }).await;
+    store.close().await;
+    assert_eq!(generation_at(Some(0)), "generation-2");
+}
+
+#[test]
+fn a_plan_knows_whether_it_pays_and_whether_it_has_room() {
+    let plan = super::super::compaction::CompactionPlan {
+        tasks: 1,
+        live_bytes: 1 << 30,
+        before: 5 << 30,
+        needed: super::super::compaction::room_for(1, 1 << 30),
+        free: 1 << 30,
+    };
+    assert!(plan.pays(256 << 20) && !plan.has_room());
+    assert!(plan.needed > 2 << 30, "twice what is live, and a margin");
 }

@@ -255,7 +255,9 @@ async fn generations_that_nobody_needs_go_at_the_next_start_and_others_stay() {
     fs::write(root.join("CURRENT"), "generation-3\n").unwrap();
     let make = |name: &str, files: &[&str]| {
         fs::create_dir(root.join(name)).unwrap();
-        files.iter().for_each(|file| fs::write(root.join(name).join(file), "x").unwrap());
+        for file in files {
+            fs::write(root.join(name).join(file), "x").unwrap();
+        }
     };
     make("generation-1", &["db"]);
     make("generation-2", &["INCOMPLETE"]);
