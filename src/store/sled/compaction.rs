@@ -37,6 +37,8 @@ pub struct CompactionPlan {
     pub live_bytes: u64,
     /// The size of the generation in use, in bytes.
     pub before: u64,
+    /// The size of sled's files in it: the journal is as large as it is and not made smaller.
+    pub sled: u64,
     /// How much room is needed beside it, in bytes, at most.
     pub needed: u64,
     /// How much there is.
@@ -60,11 +62,14 @@ pub(super) enum Step {
     Removed,
 }
 
-/// What a generation takes on the disk, in bytes.
-pub(super) fn size_of(generation: &Path) -> u64 {
+/// What a file, or a generation, takes on the disk, in bytes.
+pub(super) fn size_of(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
-    let entries = std::fs::read_dir(generation).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * 512).sum()
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.blocks() * 512);
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| size(&entry.path())).sum(),
+        Err(_no_directory) => size(path),
+    }
 }
 
 /// The room that a new generation with so much in it may take: sled writes bulk loads at up to twice their size, and some
@@ -78,8 +83,10 @@ impl CompactionPlan {
         let root = &opened.directory.root;
         let free = free_bytes(root).map_err(|error| OpenError::Io { path: root.clone(), error })?;
         let (tasks, live_bytes) = (opened.checkpoint.census.count, opened.live_bytes);
-        let before = size_of(&opened.directory.generation);
-        Ok(Self { tasks, live_bytes, before, needed: room_for(tasks, live_bytes), free })
+        let generation = &opened.directory.generation;
+        let before = size_of(generation);
+        let sled = before.saturating_sub(opened.segments.iter().map(|segment| size_of(segment.path())).sum());
+        Ok(Self { tasks, live_bytes, before, sled, needed: room_for(tasks, live_bytes), free })
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -87,7 +94,7 @@ impl CompactionPlan {
     }
 
     pub(super) fn pays(&self, above: u64) -> bool {
-        self.before > above.max(self.live_bytes.saturating_mul(WORTH_TIMES))
+        self.sled > above.max(self.live_bytes.saturating_mul(WORTH_TIMES))
     }
 }
 
@@ -116,7 +123,7 @@ pub(super) fn where_it_pays(opened: Opened, cache_bytes: u64, above: u64) -> Res
     if !plan.pays(above) {
         return Ok(opened);
     }
-    let CompactionPlan { tasks, live_bytes, before, needed, free } = plan;
+    let CompactionPlan { tasks, live_bytes, before, needed, free, .. } = plan;
     if !plan.has_room() {
         tracing::warn!(before, live_bytes, needed, free, "no room to compact the store, which would pay");
         return Ok(opened);
@@ -157,9 +164,7 @@ pub(super) fn rewrite(
         return Err((Some(Box::new(opened)), error));
     }
     step(Step::Proved);
-    let Opened { mut directory, db, tree, segments, .. } = opened;
-    // sled must let go of the old files before they are removed.
-    drop((db, tree, segments));
+    let mut directory = opened.close();
     directory.turn_to(path).map_err(|error| (None, error.into()))?;
     step(Step::Turned);
     let db = open_files(&directory.generation, cache_bytes).map_err(|error| (None, error))?;
@@ -203,6 +208,11 @@ fn copy(opened: &Opened, path: &Path, cache_bytes: u64, step: &mut dyn FnMut(Ste
 }
 
 impl Opened {
+    /// Lets go of the files and of everything in memory; the directory stays held.
+    fn close(self) -> Directory {
+        self.directory
+    }
+
     /// Lets go of a store that was opened and not served: its next start finds it as clean as this one did.
     /// The directory stays held.
     pub(super) fn leave(mut self) -> Result<Directory, OpenError> {

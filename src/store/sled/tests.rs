@@ -1,5 +1,6 @@
 //! What the embedded driver promises beyond the contract: what is on disk, and what a start makes of it.
 
+mod check;
 mod compaction;
 mod damage;
 mod directory;

@@ -76,6 +76,26 @@ async fn a_store_of_format_1_that_is_damaged_stays_what_it_is() {
     assert!(!directory.path().join("generation-2").exists());
 }
 
+#[test]
+fn a_store_of_format_1_can_be_checked_before_it_is_migrated() {
+    let (directory, scratch) = (format_1(), TempDir::new().unwrap());
+    let options = CheckOptions {
+        path: directory.path().to_owned(),
+        scratch: scratch.path().to_owned(),
+        cache_bytes: 64 << 20,
+    };
+    let checked = check(&options, &mut |fault| panic!("{fault}")).unwrap();
+    assert_eq!((checked.format, checked.tasks, checked.faults), (1, 9, 0));
+    raw(directory.path(), |db| {
+        let key = keys_in(db, b"p").pop_first().unwrap();
+        db.remove(key).unwrap();
+    });
+    let mut faults = Vec::new();
+    let checked = check(&options, &mut |fault| faults.push(fault.to_owned())).unwrap();
+    assert_eq!((checked.tasks, checked.faults), (8, 1), "{faults:?}");
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn a_newer_format_is_refused_and_both_numbers_are_named() {
     let clock = new_clock();
