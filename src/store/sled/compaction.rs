@@ -72,10 +72,10 @@ pub(super) fn size_of(path: &Path) -> u64 {
     }
 }
 
-/// The room that a new generation with so much in it may take: sled writes bulk loads at up to twice their size, and some
-/// hundred bytes for each record.
+/// The room that a new generation with so much in it may take: sled writes bulk loads at up to twice their size, and more
+/// than a kilobyte for each task of a hundred bytes (measured: 20,000 of them took 27 MB, 150 MB of large ones 280 MB).
 pub(super) fn room_for(tasks: u64, live_bytes: u64) -> u64 {
-    live_bytes.saturating_mul(2).saturating_add(tasks.saturating_mul(1024)).saturating_add(64 << 20)
+    live_bytes.saturating_mul(2).saturating_add(tasks.saturating_mul(1536)).saturating_add(64 << 20)
 }
 
 impl CompactionPlan {
