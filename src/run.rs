@@ -55,10 +55,12 @@ pub fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunErr
             Ok(Arc::new(MemoryStore::new(clock.clone(), id)))
         }
         StoreUrl::Sled(path) => {
+            let usual = SledOptions::new(path);
             let options = SledOptions {
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
-                ..SledOptions::new(path)
+                compact_above: usual.compact_above.filter(|_| !serve.no_compaction),
+                ..usual
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))
         }

@@ -24,6 +24,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("store::memory", &["store", "clock"]),
     ("store::sled", &["store", "clock"]),
+    // Tasks as lines of text. It knows nobody.
+    ("archive", &[]),
     // Authorises and executes. It knows the trait of a store and no driver.
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
@@ -32,6 +34,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
+            "archive",
             "auth",
             "broker",
             "clock",
@@ -44,13 +47,15 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // Settings are values of the rooms that they are for.
-    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings"]),
+    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings", "tools::Input", "tools::Output"]),
     ("telemetry", &["config::LogFormat"]),
+    // Commands on stores, and a client of a running broker.
+    ("tools", &["archive", "clock", "store", "store::sled"]),
     // Puts the rooms together.
     ("run", &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled"]),
     // The face of the library, and the command line.
     ("lib", &["run"]),
-    ("main", &["auth", "clock", "config", "lib", "run", "telemetry"]),
+    ("main", &["auth", "clock", "config", "lib", "run", "store::sled", "telemetry", "tools"]),
 ];
 
 /// Which rooms may name a crate. What is not listed may be named by all.
@@ -58,22 +63,23 @@ const CRATES: &[(&str, &[&str])] = &[
     // The rules and their words are for everybody; the wire is for those who speak it.
     ("task_broker_protocol", &["http"]),
     ("axum", &["http"]),
-    ("hyper", &["http"]),
-    ("hyper_util", &["http"]),
+    ("hyper", &["http", "tools"]),
+    ("hyper_util", &["http", "tools"]),
     ("http", &["http"]),
-    ("http_body_util", &["http"]),
+    ("http_body_util", &["http", "tools"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
-    ("serde_json", &["auth", "http"]),
+    ("serde_json", &["archive", "auth", "http", "tools"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
-    ("xxhash_rust", &["store::sled"]),
+    ("base64", &["archive"]),
+    ("xxhash_rust", &["archive", "store::sled"]),
     ("rustix", &["store::sled", "main"]),
     ("clap", &["config", "main"]),
     ("tracing_subscriber", &["telemetry"]),
-    ("tokio", &["broker", "http", "main", "run", "store", "store::memory", "store::sled"]),
+    ("tokio", &["broker", "http", "main", "run", "store", "store::memory", "store::sled", "tools"]),
 ];
 
 /// What a crate of the workspace may depend on, tests aside. A crate that is not there yet has nothing to say.

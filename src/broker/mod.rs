@@ -3,6 +3,7 @@
 //! It knows no HTTP and no database. Rules are the core's; what is here is the order of things: look, let the
 //! core decide inside the store's atomic step, wait, wake, sweep.
 
+mod export;
 mod hub;
 mod refusal;
 mod seats;
@@ -16,6 +17,7 @@ use task_broker_core::{
     Caller, Limits, NewTask, PayloadRef, Phase, Rejection, Request, Right, Task, TaskId, Timestamp, create,
     execute, may_see, replay_create,
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::hub::Hub;
@@ -25,6 +27,7 @@ use crate::store::{
     Update, Updated,
 };
 
+pub use self::export::Export;
 pub use self::refusal::Refusal;
 pub use self::seats::{Seat, SeatLimits};
 pub use self::wait::{Wait, Waited};
@@ -44,6 +47,8 @@ pub struct Broker {
     hub: Hub,
     waits: Seats,
     streams: Seats,
+    /// One export at a time.
+    exporting: Arc<Semaphore>,
     /// Set when the process is about to end: waits answer what there is, streams end.
     draining: CancellationToken,
 }
@@ -105,6 +110,7 @@ impl Broker {
             hub: Hub::new(),
             waits: Seats::new(waits),
             streams: Seats::new(streams),
+            exporting: Arc::new(Semaphore::new(1)),
             draining: CancellationToken::new(),
         }
     }

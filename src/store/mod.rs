@@ -333,6 +333,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// after a while.
     fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>>;
 
+    /// The ids of one part of all tasks, expired ones included, by the number of the part from 0; nothing behind the last
+    /// part. A task that is there all the while is in exactly one part. A part is small beside the whole, so that whoever
+    /// walks over everything holds little.
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError>;
+
     /// Removes at most `max` expired tasks and reports each as an event of the kind `Expired`.
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError>;
 

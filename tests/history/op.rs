@@ -54,8 +54,6 @@ pub(crate) enum Seen {
     Snapshot(Box<Snapshot>),
     /// A snapshot, the `sinceRevision` of the wait, and whether it timed out.
     Waited(Box<Snapshot>, Option<u64>, bool),
-    /// The snapshot that comes with an outcome; its revision is the outcome's.
-    View(Box<Snapshot>),
     Owner(Box<tasks_get::DetailedTask>),
     Resume(Box<resume::Context>),
     State(statuses::State),
@@ -119,12 +117,7 @@ impl Op {
             Seen::Resume(context) => Some(context.revision),
             Seen::State(state) => Some(state.revision),
             Seen::Row(row) => Some(row.revision),
-            Seen::Unknown
-            | Seen::NotFound
-            | Seen::Acknowledged
-            | Seen::View(_)
-            | Seen::Owner(_)
-            | Seen::Unlisted(_) => None,
+            Seen::Unknown | Seen::NotFound | Seen::Acknowledged | Seen::Owner(_) | Seen::Unlisted(_) => None,
         }
     }
 }

@@ -309,7 +309,7 @@ impl History {
             Seen::Row(row) => Some((&row.task, Some(row.revision))),
             Seen::Owner(shown) => Some((&shown.task, None)),
             // May be a later one than the revision that it comes with.
-            Seen::Outcome(_, Told::View(shown)) | Seen::View(shown) => Some((&shown.task, None)),
+            Seen::Outcome(_, Told::View(shown)) => Some((&shown.task, None)),
             _ => None,
         };
         if let Some((task, revision)) = shown {

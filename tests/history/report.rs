@@ -129,7 +129,7 @@ fn answer(seen: &Seen) -> String {
             }
             text
         }
-        Seen::Snapshot(shown) | Seen::Waited(shown, ..) | Seen::View(shown) => {
+        Seen::Snapshot(shown) | Seen::Waited(shown, ..) => {
             let (task, left) = (&shown.task, shown.remaining_ms);
             format!(
                 "revision {} {} updated {} {left} left",

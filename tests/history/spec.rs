@@ -200,9 +200,7 @@ impl Spec<'_> {
             _ => {}
         }
         let left = match &op.seen {
-            Seen::Snapshot(snapshot) | Seen::View(snapshot) | Seen::Waited(snapshot, ..) => {
-                Some(snapshot.remaining_ms)
-            }
+            Seen::Snapshot(snapshot) | Seen::Waited(snapshot, ..) => Some(snapshot.remaining_ms),
             Seen::Row(row) => Some(row.remaining_ms),
             Seen::State(state) => Some(state.remaining_ms),
             Seen::Resume(context) => Some(context.remaining_ms),
@@ -214,7 +212,6 @@ impl Spec<'_> {
             .map_err(|rejection| rejection.to_string())?;
         match &op.seen {
             Seen::Snapshot(snapshot) => compare::snapshot(task, snapshot, now)?,
-            Seen::View(snapshot) => compare::view(task, snapshot, now)?,
             Seen::Waited(snapshot, since, timed_out) => {
                 compare::snapshot(task, snapshot, now)?;
                 let over = task.status().is_terminal() || since.is_some_and(|since| task.revision > since);

@@ -130,6 +130,11 @@ impl Store for Bent {
         self.nowhere.as_ref().map_or_else(|| self.inner.hints(), broadcast::Sender::subscribe)
     }
 
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        self.fails()?;
+        self.inner.part(number).await
+    }
+
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {
         self.fails()?;
         self.inner.sweep(max).await

@@ -9,16 +9,23 @@
 //! ```
 
 mod census;
+mod check;
 mod checkpoint;
+mod compaction;
+mod database;
 mod directory;
 mod disk;
+mod draft;
 mod extending;
 mod follower;
+mod import;
 mod index;
 mod intern;
 mod journal;
 mod keys;
 mod ledger;
+mod loading;
+mod migration;
 mod open;
 mod overlay;
 mod payloads;
@@ -53,7 +60,10 @@ use super::{
 };
 use crate::clock::Clock;
 
+pub use self::check::{CheckError, CheckOptions, Checked, check};
+pub use self::compaction::{Compacted, CompactionPlan, compact};
 pub use self::directory::DirectoryError;
+pub use self::import::Import;
 pub use self::open::{OpenError, SledOptions};
 
 /// How many places of a list are looked at under one lock.
@@ -287,6 +297,11 @@ impl Store for SledStore {
 
     fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>> {
         self.shared.hints.subscribe()
+    }
+
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        self.serves()?;
+        Ok(self.shared.index.part(number))
     }
 
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {

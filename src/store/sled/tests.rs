@@ -1,11 +1,15 @@
 //! What the embedded driver promises beyond the contract: what is on disk, and what a start makes of it.
 
+mod check;
+mod compaction;
 mod damage;
 mod directory;
 mod groups;
 mod journal;
 mod leftovers;
+mod migration;
 mod restart;
+mod transfer;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -78,7 +82,7 @@ fn copy(root: &Path) -> TempDir {
 /// Looks at, or into, a store that nobody has open, past all that the driver does.
 fn raw<T>(root: &Path, act: impl FnOnce(&Db) -> T) -> T {
     let config = ::sled::Config::new().path(generation(root)).segment_size(4 << 20).flush_every_ms(None);
-    let db = open::open_patiently(&config).unwrap();
+    let db = database::open_patiently(&config).unwrap();
     let result = act(&db);
     db.flush().unwrap();
     result

@@ -72,6 +72,7 @@ macro_rules! contract {
                 changes_while_somebody_pages_neither_double_nor_hide_a_task,
                 a_filter_that_matches_little_still_finds_everything,
                 a_list_of_somebody_who_owns_and_creates_is_complete,
+                the_parts_together_are_all_tasks_once,
             }
             usage {
                 usage_is_exact_after_every_step,
