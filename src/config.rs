@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use crate::broker::SeatLimits;
 use crate::clock::Clock;
 use crate::http::{HttpSettings, Tls, TlsError};
 use crate::keysource::{Fetcher, FileError, KeyFile, KeyServer, KeySources, UrlError};
+use crate::tools::{Input, Output};
 
 /// Owns the state of MCP tasks (SEP-2663), so that MCP servers keep none.
 #[derive(Debug, Parser)]
@@ -38,6 +39,77 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a token for development, signed with a secret file, and print it.
     Token(Token),
+    /// Look at everything in a store that no broker is using, and change nothing.
+    ///
+    /// Reads CURRENT, the journal, the head of every task and every byte of every payload, and proves their checksums and
+    /// that nothing is missing. Prints one line starting with FAULT for each thing that is wrong, then a summary. Exit
+    /// codes: 0 sound, 1 damaged, 2 it could not look. The store is copied for this (the database in it cannot be opened
+    /// without the right to change it), so it needs as much room as the store has in --scratch.
+    Check(Check),
+    /// Write a store that no broker is using anew, so that its files are as large as what they hold.
+    ///
+    /// Copies all tasks into new files beside the old ones, proves the copy, and only then removes the old ones; a crash at
+    /// any moment leaves a store with everything. Says first how much free room it needs. `serve` does this by itself at
+    /// start when the files are larger than 256 MiB and than four times what they hold.
+    Compact(Compact),
+    /// Write all tasks with their payloads to a file, as lines of JSON.
+    ///
+    /// With --store from a directory that no broker is using, with --url from a running broker (needs a token with the scope
+    /// tasks:admin, or a broker on loopback without authentication). The file is complete and proved, or there is none. It
+    /// contains every payload: keep it as safe as the store.
+    Export(Export),
+    /// Fill a store that has no tasks from an export: all of it, or nothing.
+    ///
+    /// The directory is made if it is not there. Tasks keep their ids, times and TTLs, so that what has expired since the
+    /// export is gone at the first start.
+    Import(Import),
+}
+
+/// Settings of `task-broker check`.
+#[derive(Clone, Debug, Args)]
+pub struct Check {
+    /// The store: sled:DIRECTORY.
+    #[arg(long, value_name = "STORE")]
+    pub store: StoreUrl,
+    /// Directory for the private copy, which is removed in the end; the system's temporary directory without it.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub scratch: Option<PathBuf>,
+}
+
+/// Settings of `task-broker compact`.
+#[derive(Clone, Debug, Args)]
+pub struct Compact {
+    /// The store: sled:DIRECTORY.
+    #[arg(long, value_name = "STORE")]
+    pub store: StoreUrl,
+}
+
+/// Settings of `task-broker export`.
+#[derive(Clone, Debug, Args)]
+pub struct Export {
+    /// A store that no broker is using: sled:DIRECTORY.
+    #[arg(long, value_name = "STORE", required_unless_present = "url", conflicts_with = "url")]
+    pub store: Option<StoreUrl>,
+    /// A running broker: http://HOST:PORT.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// File with the token for the running broker.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub token_file: Option<PathBuf>,
+    /// Where to: a file, which gets its name when it is complete, or - for standard output.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub out: Output,
+}
+
+/// Settings of `task-broker import`.
+#[derive(Clone, Debug, Args)]
+pub struct Import {
+    /// The store to fill: sled:DIRECTORY.
+    #[arg(long, value_name = "STORE")]
+    pub store: StoreUrl,
+    /// Where from: a file that an export has written, or - for standard input.
+    #[arg(long = "in", value_name = "FILE")]
+    pub from: Input,
 }
 
 /// Settings of `task-broker serve`.
@@ -58,6 +130,10 @@ pub struct Serve {
     /// How much of the embedded store is cached, in bytes. Its real use of memory is about three times this.
     #[arg(long, env = "TASK_BROKER_CACHE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub cache_bytes: u64,
+
+    /// Never write the store anew at start, however much larger its files are than what they hold.
+    #[arg(long, env = "TASK_BROKER_NO_COMPACTION")]
+    pub no_compaction: bool,
 
     /// Whether callers need a token: required (the default as soon as there is a key), optional (none is
     /// anonymous), off (the default without a key; everybody is anonymous and may name owners).
@@ -235,6 +311,17 @@ pub enum StoreUrl {
     Sled(PathBuf),
 }
 
+impl StoreUrl {
+    /// The directory of an embedded store.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Sled(path) => Some(path),
+            Self::Memory => None,
+        }
+    }
+}
+
 impl FromStr for StoreUrl {
     type Err = String;
 
@@ -335,6 +422,7 @@ impl Serve {
             owner_from: self.owner_from,
         };
         let auth = Authenticator::new(mode, keyring, policy)?;
+        let auth = if self.listen.ip().is_loopback() { auth.open_to_administration() } else { auth };
         let anonymous = mode != AuthMode::Required;
         if anonymous && !self.listen.ip().is_loopback() {
             if !self.allow_anonymous_network {
@@ -503,7 +591,7 @@ mod tests {
         let flags = ["task-broker", "serve"].iter().chain(flags);
         match Cli::try_parse_from(flags).unwrap().command {
             Command::Serve(serve) => *serve,
-            Command::Token(_) => unreachable!(),
+            _ => unreachable!(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! authorises and executes, [`store`] keeps. The rules are in the crate `task-broker-core`, the wire types in
 //! `task-broker-protocol`. ARCHITECTURE.md has the picture.
 
+pub mod archive;
 pub mod auth;
 pub mod broker;
 pub mod clock;
@@ -13,5 +14,6 @@ pub mod keysource;
 mod run;
 pub mod store;
 pub mod telemetry;
+pub mod tools;
 
 pub use run::{RunError, open_store, run};

@@ -80,11 +80,13 @@ fn open_driver(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError>
             Ok(Arc::new(MemoryStore::new(clock.clone(), id).with_owner_from(serve.owner_from)))
         }
         StoreUrl::Sled(path) => {
+            let usual = SledOptions::new(path);
             let options = SledOptions {
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
                 owner_from: serve.owner_from,
-                ..SledOptions::new(path)
+                compact_above: usual.compact_above.filter(|_| !serve.no_compaction),
+                ..usual
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))
         }

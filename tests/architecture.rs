@@ -24,6 +24,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &[]),
     ("store::memory", &["store", "clock"]),
     ("store::sled", &["store", "clock"]),
+    // Tasks as lines of text. It knows nobody.
+    ("archive", &[]),
     // Authorises and executes. It knows the trait of a store and no driver.
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
@@ -34,6 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
+            "archive",
             "auth",
             "broker",
             "clock",
@@ -56,14 +59,18 @@ const ROOMS: &[(&str, &[&str])] = &[
             "http::Tls",
             "http::TlsError",
             "keysource",
+            "tools::Input",
+            "tools::Output",
         ],
     ),
     ("telemetry", &["config::LogFormat"]),
+    // Commands on stores, and a client of a running broker.
+    ("tools", &["archive", "clock", "store", "store::sled"]),
     // Puts the rooms together.
     ("run", &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled"]),
     // The face of the library, and the command line.
     ("lib", &["run"]),
-    ("main", &["auth", "clock", "config", "lib", "run", "telemetry"]),
+    ("main", &["auth", "clock", "config", "lib", "run", "store::sled", "telemetry", "tools"]),
 ];
 
 /// Which rooms may name a crate. What is not listed may be named by all.
@@ -71,8 +78,8 @@ const CRATES: &[(&str, &[&str])] = &[
     // The rules and their words are for everybody; the wire is for those who speak it.
     ("task_broker_protocol", &["http"]),
     ("axum", &["http"]),
-    ("hyper", &["http", "keysource"]),
-    ("hyper_util", &["http", "keysource"]),
+    ("hyper", &["http", "keysource", "tools"]),
+    ("hyper_util", &["http", "keysource", "tools"]),
     ("hyper_rustls", &["keysource"]),
     ("rustls_native_certs", &["keysource"]),
     ("rustls", &["http", "keysource"]),
@@ -80,24 +87,35 @@ const CRATES: &[(&str, &[&str])] = &[
     ("governor", &["http"]),
     ("quick_cache", &["auth", "http"]),
     ("http", &["http"]),
-    ("http_body_util", &["http", "keysource"]),
+    ("http_body_util", &["http", "keysource", "tools"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
     ("aws_lc_rs", &["auth"]),
-    ("base64", &["auth"]),
+    ("base64", &["archive", "auth"]),
     ("pem", &["auth"]),
-    ("serde_json", &["auth", "http"]),
+    ("serde_json", &["archive", "auth", "http", "tools"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
-    ("xxhash_rust", &["store::sled"]),
+    ("xxhash_rust", &["archive", "store::sled"]),
     ("rustix", &["http", "store::sled", "main"]),
     ("clap", &["config", "main"]),
     ("tracing_subscriber", &["telemetry"]),
     (
         "tokio",
-        &["auth", "broker", "http", "keysource", "main", "run", "store", "store::memory", "store::sled"],
+        &[
+            "auth",
+            "broker",
+            "http",
+            "keysource",
+            "main",
+            "run",
+            "store",
+            "store::memory",
+            "store::sled",
+            "tools",
+        ],
     ),
 ];
 
@@ -107,6 +125,29 @@ const MANIFESTS: &[(&str, &[&str])] = &[
     ("crates/core", &["bytes", "thiserror", "xxhash-rust"]),
     // The wire types: nothing of the server, not even the rules.
     ("crates/protocol", &["bytes", "serde", "serde_json", "thiserror"]),
+    // The client: the wire and what sends it. Never the server, and not its rules.
+    (
+        "crates/client",
+        &[
+            "async-trait",
+            "bytes",
+            "futures-core",
+            "getrandom",
+            "http",
+            "http-body-util",
+            "hyper",
+            "hyper-rustls",
+            "hyper-util",
+            "rustls",
+            "serde",
+            "serde_json",
+            "task-broker-protocol",
+            "thiserror",
+            "tokio",
+            "tower-mcp",
+            "tracing",
+        ],
+    ),
 ];
 
 /// What a crate must never depend on, whatever else it needs.

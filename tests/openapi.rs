@@ -24,7 +24,7 @@ use task_broker_protocol::methods::TABLE;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use harness::{
-    Answer, Auth, BrokerOptions, Client, EventStream, Outgoing, Store, id_of, poll_until, question,
+    Answer, Auth, BrokerOptions, Client, EventStream, Outgoing, Store, id_of, poll_until, question, token,
 };
 
 const TEXT: &str = include_str!("../openapi.yaml");
@@ -459,13 +459,20 @@ async fn the_other_paths_notifications_and_batches_are_as_the_document_says() {
         if path == "/rpc" {
             continue;
         }
-        let answer = client.http(Method::GET, path).await;
+        let (method, client) = match path.as_str() {
+            "/export" => (Method::POST, broker.bearer(&token::scoped("boss", "tasks:admin"))),
+            _ => (Method::GET, client.clone()),
+        };
+        let answer = client.http(method.clone(), path).await;
         assert_eq!(answer.status, 200, "{path}");
-        let content = item["get"]["responses"]["200"]["content"].as_object().unwrap();
+        let answers = &item[method.as_str().to_lowercase()]["responses"];
+        let content = answers["200"]["content"].as_object().unwrap();
         let media_type = answer.header("content-type").unwrap().split(';').next().unwrap();
         assert!(content.contains_key(media_type), "{path}: {media_type}");
     }
     assert_eq!(client.http(Method::GET, "/openapi.yaml").await.text(), TEXT);
+    let refused = client.http(Method::POST, "/export").await;
+    assert_eq!((refused.status, assert_error(&refused.json()).as_str()), (403, "forbidden"));
 
     client.post(r#"{"jsonrpc":"2.0","method":"store/info"}"#).await.assert_accepted();
     let batch = json!([

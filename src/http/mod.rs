@@ -2,6 +2,7 @@
 
 mod answer;
 mod body;
+mod export;
 mod gate;
 mod probes;
 mod rate;
@@ -108,6 +109,7 @@ pub fn router(app: Arc<App>) -> Router {
     let rpc = if allowed.is_empty() { rpc } else { rpc.layer(cors(allowed)) };
     Router::new()
         .route("/rpc", rpc)
+        .route("/export", post(export::handle).fallback(rpc::wrong_method))
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
         .route("/openapi.yaml", get(probes::openapi))

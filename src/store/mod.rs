@@ -72,7 +72,13 @@ pub struct Update {
     pub payload_bytes: u64,
     /// Decides.
     pub decide: Decide,
+    /// Which payloads of the task, as the decision leaves it, come with the answer. Read in the same atomic step: a read
+    /// after it would show a later state, or none.
+    pub show: Option<Show>,
 }
+
+/// Chooses payloads of a task.
+pub type Show = fn(&Task) -> Vec<PayloadRef>;
 
 impl fmt::Debug for Update {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,6 +117,8 @@ pub struct Applied {
     pub replayed: bool,
     /// The task as it is after the decision; of a removed task its last state.
     pub task: Arc<Task>,
+    /// The payloads that the update asked for.
+    pub payloads: Payloads,
     /// The store's time of the decision.
     pub now: Timestamp,
 }
@@ -324,6 +332,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Ids that changed. Hints may be lost or late: whoever relies on them reads before it waits, and reads again
     /// after a while.
     fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>>;
+
+    /// The ids of one part of all tasks, expired ones included, by the number of the part from 0; nothing behind the last
+    /// part. A task that is there all the while is in exactly one part. A part is small beside the whole, so that whoever
+    /// walks over everything holds little.
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError>;
 
     /// Removes at most `max` expired tasks and reports each as an event of the kind `Expired`.
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError>;

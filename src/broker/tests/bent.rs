@@ -62,7 +62,8 @@ impl Bent {
         let decide = move |task: &Task, situation: &crate::store::Situation| {
             execute(task, &request, &limits(), &situation.usage, situation.now)
         };
-        *self.after_read.lock() = Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide) });
+        *self.after_read.lock() =
+            Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide), show: None });
     }
 
     fn fails(&self) -> Result<(), StoreError> {
@@ -127,6 +128,11 @@ impl Store for Bent {
 
     fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>> {
         self.nowhere.as_ref().map_or_else(|| self.inner.hints(), broadcast::Sender::subscribe)
+    }
+
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        self.fails()?;
+        self.inner.part(number).await
     }
 
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {

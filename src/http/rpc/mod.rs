@@ -25,6 +25,7 @@ use super::answer::NoRoom;
 use super::body::BodyError;
 use super::{App, gate};
 use crate::auth::Verified;
+use crate::broker::Refusal;
 
 /// The largest answer of a batch or a list, in bytes (WIRE.md, Limits).
 const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -74,28 +75,32 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
     }
 }
 
-/// Looks at everything that can be told without the body.
-fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
-    let refuse = |error: ErrorObject| Box::new(failed(None, error.into()));
+/// Who sends a request, if it may be looked at at all.
+pub(super) fn admit_caller(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
     if app.draining.is_cancelled() {
         return Err(Box::new(busy(None)));
     }
     if !gate::origin_allowed(headers, &app.settings.allow_origin) {
-        return Err(refuse(ErrorObject::origin_forbidden()));
+        return Err(Box::new(failed(None, ErrorObject::origin_forbidden().into())));
     }
-    let verified = match app.auth.verify(gate::authorization(headers), app.clock.now()) {
-        Ok(verified) => verified,
-        Err(unauthorized) if unauthorized.is_for_lack_of_keys() => return Err(Box::new(busy(None))),
+    match app.auth.verify(gate::authorization(headers), app.clock.now()) {
+        Ok(verified) => Ok(verified),
+        Err(unauthorized) if unauthorized.is_for_lack_of_keys() => Err(Box::new(busy(None))),
         Err(unauthorized) => {
             let mut response = failed(None, ErrorObject::unauthorized().into());
             if let Ok(challenge) = HeaderValue::from_str(&unauthorized.challenge()) {
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             }
-            return Err(Box::new(response));
+            Err(Box::new(response))
         }
-    };
+    }
+}
+
+/// Looks at everything that can be told without the body.
+fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
+    let verified = admit_caller(app, headers)?;
     if !gate::is_json(headers) {
-        return Err(refuse(ErrorObject::unsupported_media_type()));
+        return Err(Box::new(failed(None, ErrorObject::unsupported_media_type().into())));
     }
     may_call(app, &verified, 1)?;
     Ok(verified)
@@ -278,6 +283,11 @@ fn accepted() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
     response
+}
+
+/// The answer to a request that was no call, and was refused.
+pub(super) fn refused(refusal: Refusal) -> Response<Body> {
+    failed(None, refusal.into())
 }
 
 fn failed(id: Option<&Id>, failure: Failure) -> Response<Body> {
