@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -10,7 +11,11 @@ use rustix::fs::Mode;
 use rustix::process::{Resource, getrlimit, setrlimit, umask};
 use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
-use task_broker::config::{Cli, Command, Completions, Man, Serve, Shell, Token};
+use task_broker::config::{
+    Check, Cli, Command, Compact, Completions, Export, Import, Man, Serve, Shell, StoreUrl, Token,
+};
+use task_broker::store::sled::{CheckOptions, SledOptions};
+use task_broker::tools::{self, ToolError, Verdict};
 use task_broker::{RunError, healthcheck, open_store, run, telemetry};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,20 +27,78 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Serve(settings) => serve(&settings),
-        Command::Token(token) => print_token(&token),
-        Command::Healthcheck(check) => healthcheck::ask(&check).map_err(AnyError::from),
-        Command::Completions(completions) => print_completions(completions),
-        Command::Man(man) => print_man(&man),
+    // What a command could not do is 1, what a check could not look at is 2.
+    let (done, failure) = match Cli::parse().command {
+        Command::Serve(settings) => (serve(&settings).map(|()| ExitCode::SUCCESS), 1),
+        Command::Token(token) => (print_token(&token).map(|()| ExitCode::SUCCESS), 1),
+        Command::Healthcheck(check) => {
+            (healthcheck::ask(&check).map(|()| ExitCode::SUCCESS).map_err(AnyError::from), 1)
+        }
+        Command::Completions(completions) => (print_completions(completions).map(|()| ExitCode::SUCCESS), 1),
+        Command::Man(man) => (print_man(&man).map(|()| ExitCode::SUCCESS), 1),
+        Command::Check(check) => (check_store(check), 2),
+        Command::Compact(compact) => (compact_store(&compact), 1),
+        Command::Export(export) => (export_tasks(&export), 1),
+        Command::Import(import) => (import_tasks(&import), 1),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             complain(&*error);
-            ExitCode::FAILURE
+            ExitCode::from(failure)
         }
     }
+}
+
+fn options(store: &StoreUrl) -> Result<SledOptions, AnyError> {
+    telemetry::start_quietly()?;
+    Ok(store.directory().map(SledOptions::new).ok_or(ToolError::NoFiles)?)
+}
+
+fn check_store(check: Check) -> Result<ExitCode, AnyError> {
+    let SledOptions { path, cache_bytes, .. } = options(&check.store)?;
+    let scratch = check.scratch.unwrap_or_else(std::env::temp_dir);
+    let options = CheckOptions { path, scratch, cache_bytes };
+    match tools::check(&options, &mut std::io::stdout())? {
+        Verdict::Sound => Ok(ExitCode::SUCCESS),
+        Verdict::Damaged => Ok(ExitCode::FAILURE),
+    }
+}
+
+fn compact_store(compact: &Compact) -> Result<ExitCode, AnyError> {
+    tools::compact(&options(&compact.store)?, &mut std::io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn export_tasks(export: &Export) -> Result<ExitCode, AnyError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // Standard output may be where the export goes.
+    let told = &mut std::io::stderr();
+    match (&export.store, &export.url) {
+        (Some(store), _) => {
+            let options = options(store)?;
+            runtime.block_on(tools::export_store(&options, &export.out, told))?;
+        }
+        (None, Some(url)) => {
+            let token = export.token_file.as_deref().map(read_token).transpose()?;
+            runtime.block_on(tools::export_broker(url, token.as_deref(), &export.out, told))?;
+        }
+        (None, None) => return Err("give --store or --url".into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The token in a file; white space around it is not part of it.
+fn read_token(path: &Path) -> Result<String, AnyError> {
+    let token = std::fs::read_to_string(path);
+    let token = token.map_err(|error| format!("--token-file {}: {error}", path.display()))?;
+    Ok(token.trim().to_owned())
+}
+
+fn import_tasks(import: &Import) -> Result<ExitCode, AnyError> {
+    let options = options(&import.store)?;
+    tools::import(&options, &import.from, &Clock::system(), &mut std::io::stdout())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The last word of a command line program; there is nobody to tell when it cannot be written.
@@ -52,7 +115,8 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         telemetry::start(serve.log_format)?;
-        let settings = serve.settings()?;
+        let clock = Clock::system();
+        let settings = serve.settings(&clock)?;
         raise_file_limit();
         let stop = async move {
             tokio::select! {
@@ -63,10 +127,9 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
         let mut stop = std::pin::pin!(stop);
         // Before a store is made or changed for a port that is taken; connections are let in later.
         let socket = bind(serve.listen)?;
-        let clock = Clock::system();
         let opening = {
             let (serve, clock) = (serve.clone(), clock.clone());
-            tokio::task::spawn_blocking(move || open_store(&serve, &clock))
+            tokio::spawn(async move { open_store(&serve, &clock).await })
         };
         let store = tokio::select! {
             store = opening => store??,

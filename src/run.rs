@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use task_broker_core::OwnerFrom;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +33,17 @@ pub enum RunError {
     /// The store.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The tasks in the store belong to subjects of another kind.
+    #[error(
+        "the store was made with --owner-from {stored}, and --owner-from {wanted} is asked for: its tasks would belong to \
+         nobody, or to somebody else"
+    )]
+    OwnerFrom {
+        /// What the store was made with.
+        stored: OwnerFrom,
+        /// What the settings say.
+        wanted: OwnerFrom,
+    },
     /// The operating system says no.
     #[error("{what}: {error}")]
     Io {
@@ -48,22 +60,38 @@ pub enum RunError {
     StoreFailed(&'static str),
 }
 
-/// Opens the store that the settings name. Blocks: a large store takes some seconds.
+/// Opens the store that the settings name: a large one takes some seconds.
 ///
 /// # Errors
-/// [`OpenError`] says where and what.
-pub fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError> {
+/// [`OpenError`] says where and what, [`RunError::OwnerFrom`] that it was made for other subjects.
+pub async fn open_store(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError> {
+    let (wanted, opening) = (serve.owner_from, (serve.clone(), clock.clone()));
+    let opened = tokio::task::spawn_blocking(move || open_driver(&opening.0, &opening.1)).await;
+    let store =
+        opened.map_err(|error| RunError::Io { what: "opening the store".into(), error: error.into() })??;
+    let stored = store.owner_from();
+    if stored != wanted {
+        store.close().await;
+        return Err(RunError::OwnerFrom { stored, wanted });
+    }
+    Ok(store)
+}
+
+fn open_driver(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError> {
     match &serve.store {
         StoreUrl::Memory => {
             let what = || "random bytes for the store's id".to_owned();
             let id = random_name().map_err(|error| RunError::Io { what: what(), error })?;
-            Ok(Arc::new(MemoryStore::new(clock.clone(), id)))
+            Ok(Arc::new(MemoryStore::new(clock.clone(), id).with_owner_from(serve.owner_from)))
         }
         StoreUrl::Sled(path) => {
+            let usual = SledOptions::new(path);
             let options = SledOptions {
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
-                ..SledOptions::new(path)
+                owner_from: serve.owner_from,
+                compact_above: usual.compact_above.filter(|_| !serve.no_compaction),
+                ..usual
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))
         }
@@ -84,11 +112,11 @@ pub async fn run(
 ) -> Result<(), RunError> {
     let what = || "the listening socket's address".to_owned();
     let address = listener.local_addr().map_err(|error| RunError::Io { what: what(), error })?;
-    let Settings { auth, limits, http, drain, traces, warnings } = settings;
+    let Settings { auth, limits, http, keys, tls, drain, traces, warnings } = settings;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    announce(address, auth.mode());
+    announce(address, auth.mode(), tls.is_some());
     let connections = ConnectionLimits {
         connections: http.max_requests + http.waits.total + http.streams.total + SPARE_CONNECTIONS,
         ..ConnectionLimits::default()
@@ -104,10 +132,12 @@ pub async fn run(
             return Err(error.into());
         }
     };
+    let key_sources = tokio::spawn(keys.run(clock.clone()));
+    let certificates = tls.clone().map(|tls| tokio::spawn(tls.run()));
     let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone(), traces));
     let open = app.connections();
     let service = service(Arc::clone(&app));
-    let mut serving = tokio::spawn(serve(listener, service, stop_serving.clone(), connections, open));
+    let mut serving = tokio::spawn(serve(listener, tls, service, stop_serving.clone(), connections, open));
     let background = {
         let broker = Arc::clone(&broker);
         tokio::spawn(async move { broker.run().await })
@@ -134,6 +164,10 @@ pub async fn run(
         }
     }
     background.abort();
+    key_sources.abort();
+    if let Some(certificates) = certificates {
+        certificates.abort();
+    }
     broker.close().await;
     if let Some(traces) = app.traces() {
         traces.finish().await;
@@ -145,14 +179,15 @@ pub async fn run(
     Ok(())
 }
 
-fn announce(address: SocketAddr, mode: AuthMode) {
-    tracing::info!(%address, auth = mode.as_str(), "listening");
+fn announce(address: SocketAddr, mode: AuthMode, tls: bool) {
+    tracing::info!(%address, auth = mode.as_str(), tls, "listening");
     if mode == AuthMode::Off {
         tracing::info!("no authentication: everybody who reaches this address may do everything");
     }
+    let scheme = if tls { "https" } else { "http" };
     let token = if mode == AuthMode::Required { " -H 'authorization: Bearer TOKEN'" } else { "" };
     tracing::info!(
-        "try: curl -s http://{}/rpc -H 'content-type: application/json'{token} -d \
+        "try: curl -s {scheme}://{}/rpc -H 'content-type: application/json'{token} -d \
          '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"store/info\"}}'",
         reachable(address)
     );

@@ -22,7 +22,19 @@ pub struct FilterError(#[from] ParseError);
 /// # Errors
 /// [`FilterError`]: a wish that is not understood would be a broker that nobody can see into.
 pub fn start(format: LogFormat) -> Result<(), FilterError> {
-    let filter = filter(std::env::var("RUST_LOG").ok().as_deref())?;
+    start_at(format, "info")
+}
+
+/// The same for a command that ends by itself and says on its own what it does: warnings, unless `RUST_LOG` wants more.
+///
+/// # Errors
+/// As for [`start`].
+pub fn start_quietly() -> Result<(), FilterError> {
+    start_at(LogFormat::Text, "warn")
+}
+
+fn start_at(format: LogFormat, usual: &str) -> Result<(), FilterError> {
+    let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), usual)?;
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -42,12 +54,12 @@ pub fn start(format: LogFormat) -> Result<(), FilterError> {
     Ok(())
 }
 
-fn filter(wish: Option<&str>) -> Result<EnvFilter, FilterError> {
-    let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or("info");
+fn filter(wish: Option<&str>, usual: &str) -> Result<EnvFilter, FilterError> {
+    let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or(usual);
     let quiet = TALKATIVE.iter().filter(|library| !wish.contains(**library));
     let quiet = quiet.map(|library| format!("{library}=warn"));
     // The first is for whoever names only a part of the program, or misspells a level: a later one replaces it.
-    let directives: Vec<_> = ["info".to_owned()].into_iter().chain(quiet).chain([wish.to_owned()]).collect();
+    let directives: Vec<_> = [usual.to_owned()].into_iter().chain(quiet).chain([wish.to_owned()]).collect();
     Ok(EnvFilter::builder().parse(directives.join(","))?)
 }
 
@@ -57,19 +69,19 @@ mod tests {
 
     #[test]
     fn libraries_that_could_tell_secrets_are_quiet_unless_they_are_named() {
-        let all = filter(Some("trace")).unwrap().to_string();
+        let all = filter(Some("trace"), "info").unwrap().to_string();
         assert!(all.contains("hyper=warn") && all.contains("h2=warn") && all.contains("trace"), "{all}");
-        let named = filter(Some("info,hyper=trace")).unwrap().to_string();
+        let named = filter(Some("info,hyper=trace"), "info").unwrap().to_string();
         assert!(named.contains("hyper=trace") && !named.contains("hyper=warn"), "{named}");
-        assert!(filter(None).unwrap().to_string().contains("info"));
+        assert!(filter(None, "info").unwrap().to_string().contains("info"));
     }
 
     #[test]
     fn a_wish_that_says_nothing_about_the_level_does_not_silence_the_broker() {
-        assert!(filter(Some("nonsense")).unwrap().to_string().contains("info"));
-        let quiet = filter(Some("error")).unwrap().to_string();
+        assert!(filter(Some("nonsense"), "info").unwrap().to_string().contains("info"));
+        let quiet = filter(Some("error"), "info").unwrap().to_string();
         assert!(quiet.contains("error") && !quiet.contains("info"), "{quiet}");
-        let refused = filter(Some("foo=bar=baz")).unwrap_err().to_string();
+        let refused = filter(Some("foo=bar=baz"), "info").unwrap_err().to_string();
         assert!(refused.starts_with("RUST_LOG: "), "{refused}");
     }
 }

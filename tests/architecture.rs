@@ -30,14 +30,19 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["histogram"]),
     ("store::memory", &["store", "clock"]),
     ("store::sled", &["store", "clock", "histogram"]),
+    // Tasks as lines of text. It knows nobody.
+    ("archive", &[]),
     // Authorises and executes. It knows the trait of a store and no driver.
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
     ("auth", &[]),
+    // Keeps the keys up to date that come from a file or a server.
+    ("keysource", &["auth", "clock"]),
     // Maps between the wire and the broker. Of a store it knows only values that the broker passes through.
     (
         "http",
         &[
+            "archive",
             "auth",
             "broker",
             "clock",
@@ -56,11 +61,27 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     // Settings are values of the rooms that they are for.
-    ("config", &["auth", "broker::SeatLimits", "http::HttpSettings", "traces::Endpoint"]),
+    (
+        "config",
+        &[
+            "auth",
+            "broker::SeatLimits",
+            "clock",
+            "http::HttpSettings",
+            "http::Tls",
+            "http::TlsError",
+            "keysource",
+            "tools::Input",
+            "tools::Output",
+            "traces::Endpoint",
+        ],
+    ),
     ("telemetry", &["config::LogFormat", "request"]),
     // Spans, and how they are sent.
     ("traces", &["clock"]),
     ("healthcheck", &["clock", "config::Healthcheck"]),
+    // Commands on stores, and a client of a running broker.
+    ("tools", &["archive", "clock", "store", "store::sled"]),
     // Puts the rooms together.
     (
         "run",
@@ -68,7 +89,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     // The face of the library, and the command line.
     ("lib", &["run"]),
-    ("main", &["auth", "clock", "config", "healthcheck", "lib", "run", "telemetry"]),
+    ("main", &["auth", "clock", "config", "healthcheck", "lib", "run", "store::sled", "telemetry", "tools"]),
 ];
 
 /// Which rooms may name a crate. What is not listed may be named by all.
@@ -76,10 +97,16 @@ const CRATES: &[(&str, &[&str])] = &[
     // The rules and their words are for everybody; the wire is for those who speak it.
     ("task_broker_protocol", &["http"]),
     ("axum", &["http"]),
-    ("hyper", &["http"]),
-    ("hyper_util", &["http", "traces"]),
+    ("hyper", &["http", "keysource", "tools"]),
+    ("hyper_util", &["http", "keysource", "tools", "traces"]),
+    ("hyper_rustls", &["keysource"]),
+    ("rustls_native_certs", &["keysource"]),
+    ("rustls", &["http", "keysource"]),
+    ("tokio_rustls", &["http"]),
+    ("governor", &["http"]),
+    ("quick_cache", &["auth", "http"]),
     ("http", &["http"]),
-    ("http_body_util", &["http", "traces"]),
+    ("http_body_util", &["http", "keysource", "tools", "traces"]),
     ("tower", &["http"]),
     ("tower_http", &["http"]),
     ("prometheus_client", &["http"]),
@@ -89,18 +116,34 @@ const CRATES: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["traces"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
-    ("serde_json", &["auth", "http"]),
+    ("aws_lc_rs", &["auth"]),
+    ("base64", &["archive", "auth"]),
+    ("pem", &["auth"]),
+    ("serde_json", &["archive", "auth", "http", "tools"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
-    ("xxhash_rust", &["store::sled"]),
-    ("rustix", &["process", "store::sled", "main"]),
+    ("xxhash_rust", &["archive", "store::sled"]),
+    ("rustix", &["http", "process", "store::sled", "main"]),
     ("clap", &["config", "main"]),
     ("clap_complete", &["main"]),
     ("clap_mangen", &["main"]),
     ("tracing_subscriber", &["telemetry"]),
     (
         "tokio",
-        &["broker", "http", "main", "request", "run", "store", "store::memory", "store::sled", "traces"],
+        &[
+            "auth",
+            "broker",
+            "http",
+            "keysource",
+            "main",
+            "request",
+            "run",
+            "store",
+            "store::memory",
+            "store::sled",
+            "tools",
+            "traces",
+        ],
     ),
 ];
 
@@ -110,6 +153,29 @@ const MANIFESTS: &[(&str, &[&str])] = &[
     ("crates/core", &["bytes", "thiserror", "xxhash-rust"]),
     // The wire types: nothing of the server, not even the rules.
     ("crates/protocol", &["bytes", "serde", "serde_json", "thiserror"]),
+    // The client: the wire and what sends it. Never the server, and not its rules.
+    (
+        "crates/client",
+        &[
+            "async-trait",
+            "bytes",
+            "futures-core",
+            "getrandom",
+            "http",
+            "http-body-util",
+            "hyper",
+            "hyper-rustls",
+            "hyper-util",
+            "rustls",
+            "serde",
+            "serde_json",
+            "task-broker-protocol",
+            "thiserror",
+            "tokio",
+            "tower-mcp",
+            "tracing",
+        ],
+    ),
 ];
 
 /// What a crate must never depend on, whatever else it needs.

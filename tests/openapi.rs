@@ -15,6 +15,7 @@ mod harness;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -22,7 +23,9 @@ use task_broker_protocol::Kind;
 use task_broker_protocol::methods::TABLE;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use harness::{Answer, Auth, BrokerOptions, Client, EventStream, Outgoing, Store, id_of, question};
+use harness::{
+    Answer, Auth, BrokerOptions, Client, EventStream, Outgoing, Store, id_of, poll_until, question, token,
+};
 
 const TEXT: &str = include_str!("../openapi.yaml");
 const ROUTER: &str = include_str!("../src/http/mod.rs");
@@ -384,9 +387,9 @@ fn assert_refused(answer: &Answer) -> String {
 
 #[tokio::test]
 async fn every_error_that_can_be_made_is_as_the_document_says() {
-    // No room for waits and streams, so that the first of each is one too many.
+    // Room for one wait and one stream, both taken, so that the next of each is one too many.
     let options = BrokerOptions::new(Store::Memory).auth(Auth::Optional);
-    let options = options.flag("--max-waits-per-subject", 0).flag("--max-streams", 0);
+    let options = options.flag("--max-waits-per-subject", 1).flag("--max-streams", 1);
     let broker = options.flag("--max-body-bytes", 1 << 20).flag("--max-payload-bytes", 1 << 20).start();
     let client = broker.user("user");
     let id = id_of(&client.create(json!({"idempotencyKey": "k"})).await);
@@ -397,6 +400,18 @@ async fn every_error_that_can_be_made_is_as_the_document_says() {
         (client.clone(), Outgoing::new(rpc("store/watch")).header("accept", "text/event-stream"))
     };
     let (streamer, watch) = stream(&client);
+    let mut taken = client.watch(json!({})).await;
+    assert!(taken.synced().await);
+    let waiting = tokio::spawn({
+        let (client, params) = (client.clone(), json!({"taskId": id}));
+        // The probe below may be there first.
+        async move { while client.call("store/wait", params.clone()).await.status == 429 {} }
+    });
+    poll_until(Duration::from_secs(5), "the place for a wait is taken", async || {
+        let probe = client.call("store/wait", json!({"taskId": id, "timeoutMs": 1})).await;
+        (probe.status == 429).then_some(())
+    })
+    .await;
 
     let answers = [
         call("store/get", json!({"taskId": "x"})).await,
@@ -419,6 +434,7 @@ async fn every_error_that_can_be_made_is_as_the_document_says() {
         client.http(Method::GET, "/rpc").await,
         client.http(Method::GET, "/no/such").await,
     ];
+    waiting.abort();
     let made: BTreeSet<_> = answers.iter().map(assert_refused).collect();
     // The first takes 30 s to make, the second a fault of the broker.
     let not_made = [Kind::RequestTimeout, Kind::Internal];
@@ -443,13 +459,20 @@ async fn the_other_paths_notifications_and_batches_are_as_the_document_says() {
         if path == "/rpc" {
             continue;
         }
-        let answer = client.http(Method::GET, path).await;
+        let (method, client) = match path.as_str() {
+            "/export" => (Method::POST, broker.bearer(&token::scoped("boss", "tasks:admin"))),
+            _ => (Method::GET, client.clone()),
+        };
+        let answer = client.http(method.clone(), path).await;
         assert_eq!(answer.status, 200, "{path}");
-        let content = item["get"]["responses"]["200"]["content"].as_object().unwrap();
+        let answers = &item[method.as_str().to_lowercase()]["responses"];
+        let content = answers["200"]["content"].as_object().unwrap();
         let media_type = answer.header("content-type").unwrap().split(';').next().unwrap();
         assert!(content.contains_key(media_type), "{path}: {media_type}");
     }
     assert_eq!(client.http(Method::GET, "/openapi.yaml").await.text(), TEXT);
+    let refused = client.http(Method::POST, "/export").await;
+    assert_eq!((refused.status, assert_error(&refused.json()).as_str()), (403, "forbidden"));
 
     client.post(r#"{"jsonrpc":"2.0","method":"store/info"}"#).await.assert_accepted();
     let batch = json!([

@@ -6,16 +6,18 @@ use jsonwebtoken::crypto::CryptoProvider;
 use task_broker_core::{Caller, Timestamp};
 
 use super::{
-    AuthMode, Keys, MAX_LEEWAY_SECS, Policy, Unauthorized, bearer, claims::Claims, header::Header,
-    json::decode_part,
+    AuthMode, Keyring, MAX_LEEWAY_SECS, Policy, Unauthorized, bearer, cache::Known, claims::Claims,
+    header::Header, json::decode_part,
 };
 
 /// Decides who sends a request.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
     mode: AuthMode,
-    keys: Keys,
+    keyring: Arc<Keyring>,
     policy: Policy,
+    /// With `off`: whether everybody may look at everything.
+    open: bool,
 }
 
 /// A caller, and how long it is known to be one.
@@ -32,13 +34,21 @@ pub struct Verified {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthConfigError {
     /// Tokens were to be checked, but there is nothing to check them with.
-    #[error("--auth {0} needs a key: give --jwt-secret-file")]
+    #[error(
+        "--auth {0} needs a key: give --jwt-secret-file, --jwt-public-key-file, --jwks-file or --jwks-url"
+    )]
     NoKey(AuthMode),
     /// A key was given, but it would not be used.
-    #[error("--auth off contradicts a key: remove --auth off or --jwt-secret-file")]
+    #[error(
+        "--auth off contradicts a key: remove --auth off, or --jwt-secret-file, --jwt-public-key-file, --jwks-file and \
+         --jwks-url"
+    )]
     KeyBesideOff,
     /// A rule for tokens was given, but no token would ever be looked at.
-    #[error("{0} has no effect without a key: give --jwt-secret-file, or remove it")]
+    #[error(
+        "{0} has no effect without a key: give --jwt-secret-file, --jwt-public-key-file, --jwks-file or --jwks-url, or \
+         remove it"
+    )]
     PolicyWithoutKey(&'static str),
     /// Any token that was signed with the key, for whatever service, would be good.
     #[error("a key needs --jwt-audience")]
@@ -62,7 +72,12 @@ impl Authenticator {
     ///
     /// # Errors
     /// [`AuthConfigError`], naming the flag.
-    pub fn new(mode: AuthMode, keys: Keys, policy: Policy) -> Result<Self, AuthConfigError> {
+    pub fn new(
+        mode: AuthMode,
+        keyring: impl Into<Arc<Keyring>>,
+        policy: Policy,
+    ) -> Result<Self, AuthConfigError> {
+        let keyring = keyring.into();
         if policy.leeway_secs > MAX_LEEWAY_SECS {
             return Err(AuthConfigError::LeewayTooLong);
         }
@@ -72,7 +87,7 @@ impl Authenticator {
         if policy.issuer.as_deref().is_some_and(str::is_empty) {
             return Err(AuthConfigError::EmptyIssuer);
         }
-        match (mode, keys.is_empty()) {
+        match (mode, !keyring.is_configured()) {
             (AuthMode::Off, false) => return Err(AuthConfigError::KeyBesideOff),
             (AuthMode::Off, true) if !policy.audience.is_empty() => {
                 return Err(AuthConfigError::PolicyWithoutKey("--jwt-audience"));
@@ -90,13 +105,26 @@ impl Authenticator {
                 CryptoProvider::try_get_default().ok_or(AuthConfigError::NoCryptography)?;
             }
         }
-        Ok(Self { mode, keys, policy })
+        Ok(Self { mode, keyring, policy, open: false })
+    }
+
+    /// The same, but with the mode `off` everybody may also look at everything: for a broker that only its own machine
+    /// can call.
+    #[must_use]
+    pub fn open_to_administration(self) -> Self {
+        Self { open: true, ..self }
     }
 
     /// The mode in force.
     #[must_use]
     pub const fn mode(&self) -> AuthMode {
         self.mode
+    }
+
+    /// The keys in force.
+    #[must_use]
+    pub const fn keyring(&self) -> &Arc<Keyring> {
+        &self.keyring
     }
 
     /// Who sends a request with these values of the header `Authorization`, one item for each header.
@@ -122,6 +150,9 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Verified, Unauthorized> {
         let verified = match self.mode {
+            AuthMode::Off if self.open => {
+                Ok(anonymous(Caller::anonymous().with_delegation().with_administration()))
+            }
             AuthMode::Off => Ok(anonymous(Caller::anonymous().with_delegation())),
             AuthMode::Optional | AuthMode::Required => match bearer::token(authorization) {
                 Ok(Some(token)) => self.verify_token(token, now),
@@ -139,6 +170,12 @@ impl Authenticator {
     }
 
     fn verify_token(&self, token: &str, now: Timestamp) -> Result<Verified, Unauthorized> {
+        // One set of keys from here to the end: what is verified by it is kept with it.
+        let snapshot = self.keyring.current();
+        let name = snapshot.verified.name(token);
+        if let Some(known) = name.and_then(|name| snapshot.verified.get(&name)) {
+            return known.at(now);
+        }
         let (message, signature) = token.rsplit_once('.').ok_or(Unauthorized::NOT_A_JWT)?;
         let (header, claims) = message.split_once('.').ok_or(Unauthorized::NOT_A_JWT)?;
         if claims.contains('.') {
@@ -146,12 +183,29 @@ impl Authenticator {
         }
         let header = Header::read(&decode_part(header).ok_or(Unauthorized::BAD_HEADER)?)?;
         // Before the signature is known to be good, nothing that is claimed is looked at.
-        self.keys.verify(&header, message, signature)?;
+        match snapshot.keys.verify(&header, message, signature) {
+            Err(refusal) if refusal == Unauthorized::NO_KEY => {
+                if header.kid.is_some_and(|kid| !snapshot.keys.knows(&kid)) {
+                    self.keyring.tell_unknown_key();
+                }
+                return Err(if snapshot.complete { refusal } else { Unauthorized::NO_KEYS_YET });
+            }
+            other => other?,
+        }
         let claims = Claims::read(&decode_part(claims).ok_or(Unauthorized::BAD_CLAIMS)?)?;
         self.policy.check(&claims, now)?;
-        let valid_until = Some(self.policy.valid_until(&claims));
-        let caller = Caller { subject: Some(Arc::from(claims.subject)), may_delegate: claims.may_delegate };
-        Ok(Verified { caller, valid_until })
+        let subject = self.policy.subject(&claims)?;
+        let caller = Caller {
+            subject: Some(Arc::from(subject)),
+            may_delegate: claims.may_delegate,
+            may_administer: claims.may_administer,
+        };
+        let verified = Verified { caller, valid_until: Some(self.policy.valid_until(&claims)) };
+        if let Some(name) = name {
+            let known = Known { verified: verified.clone(), valid_from: self.policy.valid_from(&claims) };
+            snapshot.verified.insert(name, known);
+        }
+        Ok(verified)
     }
 }
 

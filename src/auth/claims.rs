@@ -1,7 +1,8 @@
 //! What a token claims (RFC 7519 4.1), read strictly.
 
 use serde_json::value::RawValue;
-use task_broker_core::{Limits, Timestamp, access::DELEGATE_SCOPE};
+use task_broker_core::access::{ADMIN_SCOPE, DELEGATE_SCOPE};
+use task_broker_core::{Limits, Timestamp};
 
 use super::{
     Unauthorized,
@@ -18,6 +19,7 @@ pub(super) struct Claims {
     pub(super) audience: Vec<String>,
     pub(super) issuer: Option<String>,
     pub(super) may_delegate: bool,
+    pub(super) may_administer: bool,
 }
 
 impl Claims {
@@ -34,7 +36,8 @@ impl Claims {
             audience: aud.and_then(one_or_many).ok_or(Unauthorized::BAD_AUD)?,
             issuer: optional(iss, typed, Unauthorized::BAD_ISS)?,
             subject: sub.and_then(subject).ok_or(Unauthorized::BAD_SUB)?,
-            may_delegate: may_delegate(scope, scp)?,
+            may_delegate: grants(scope, scp, DELEGATE_SCOPE)?,
+            may_administer: grants(scope, scp, ADMIN_SCOPE)?,
         })
     }
 }
@@ -62,20 +65,22 @@ fn one_or_many(value: &RawValue) -> Option<Vec<String>> {
     typed(value).map(|one| vec![one]).or_else(|| typed(value))
 }
 
-/// Whether one of the two usual claims grants the scope `tasks:delegate`: `scope`, scopes with spaces between
+/// Whether one of the two usual claims grants a scope: `scope`, scopes with spaces between
 /// them (RFC 8693 4.2), or `scp`, which some issuers write the same way and others as an array.
-fn may_delegate(scope: Option<&RawValue>, scp: Option<&RawValue>) -> Result<bool, Unauthorized> {
+fn grants(scope: Option<&RawValue>, scp: Option<&RawValue>, wanted: &str) -> Result<bool, Unauthorized> {
+    let listed = |value: &RawValue| listed(value, wanted);
     let by_scope = optional(scope, listed, Unauthorized::BAD_SCOPE)?;
-    let by_scp = optional(scp, |value| listed(value).or_else(|| member(value)), Unauthorized::BAD_SCOPE)?;
+    let either = |value: &RawValue| listed(value).or_else(|| member(value, wanted));
+    let by_scp = optional(scp, either, Unauthorized::BAD_SCOPE)?;
     Ok(by_scope.unwrap_or(false) || by_scp.unwrap_or(false))
 }
 
 /// Whether the scope is among those of a string with spaces between them.
-fn listed(value: &RawValue) -> Option<bool> {
-    typed(value).map(|list: String| list.split(' ').any(|scope| scope == DELEGATE_SCOPE))
+fn listed(value: &RawValue, wanted: &str) -> Option<bool> {
+    typed(value).map(|list: String| list.split(' ').any(|scope| scope == wanted))
 }
 
 /// Whether the scope is among those of an array, each of which is one scope.
-fn member(value: &RawValue) -> Option<bool> {
-    typed(value).map(|scopes: Vec<String>| scopes.iter().any(|scope| scope == DELEGATE_SCOPE))
+fn member(value: &RawValue, wanted: &str) -> Option<bool> {
+    typed(value).map(|scopes: Vec<String>| scopes.iter().any(|scope| scope == wanted))
 }

@@ -1,6 +1,8 @@
 //! Which good tokens are meant for this broker, now.
 
-use task_broker_core::Timestamp;
+use std::borrow::Cow;
+
+use task_broker_core::{Limits, OwnerFrom, Timestamp};
 
 use super::{Unauthorized, claims::Claims};
 
@@ -18,6 +20,8 @@ pub struct Policy {
     pub issuer: Option<String>,
     /// By how many seconds the clocks of issuer and broker may differ, for `exp` and `nbf` alike.
     pub leeway_secs: u64,
+    /// What makes the subject of a token.
+    pub owner_from: OwnerFrom,
 }
 
 impl Policy {
@@ -29,8 +33,7 @@ impl Policy {
         if self.valid_until(claims) <= now {
             return Err(Unauthorized::EXPIRED);
         }
-        let leeway = self.leeway_secs.saturating_mul(1000);
-        if claims.not_before.is_some_and(|start| now.saturating_add(leeway) < start) {
+        if self.valid_from(claims).is_some_and(|start| now < start) {
             return Err(Unauthorized::NOT_YET);
         }
         if !claims.audience.iter().any(|name| self.audience.contains(name)) {
@@ -40,6 +43,30 @@ impl Policy {
             return Err(Unauthorized::OTHER_ISSUER);
         }
         Ok(())
+    }
+
+    /// The subject of a token.
+    ///
+    /// With `iss-sub` it is `iss`, one space, and `sub`. An `iss` that is no URI without white space is refused, so the
+    /// first space is always the one between them: two different pairs never become one subject.
+    pub(super) fn subject<'c>(&self, claims: &'c Claims) -> Result<Cow<'c, str>, Unauthorized> {
+        match self.owner_from {
+            OwnerFrom::Sub => Ok(Cow::Borrowed(&claims.subject)),
+            OwnerFrom::IssSub => {
+                let issuer = claims.issuer.as_deref().filter(|issuer| {
+                    !issuer.is_empty() && !issuer.contains(|c: char| c.is_whitespace() || c.is_control())
+                });
+                let subject = format!("{} {}", issuer.ok_or(Unauthorized::NO_ISS)?, claims.subject);
+                let fits = subject.len() <= Limits::MAX_SUBJECT_BYTES;
+                fits.then_some(Cow::Owned(subject)).ok_or(Unauthorized::LONG_ISS_SUB)
+            }
+        }
+    }
+
+    /// The first instant at which the token is good; `None` if it always was.
+    pub(super) fn valid_from(&self, claims: &Claims) -> Option<Timestamp> {
+        let leeway = self.leeway_secs.saturating_mul(1000);
+        claims.not_before.map(|start| Timestamp::from_millis(start.as_millis().saturating_sub(leeway)))
     }
 
     /// The first instant at which the token is no longer good.

@@ -1,13 +1,13 @@
 //! The shared secret of HS256, from a file.
 
 use std::{
-    fmt,
-    fs::File,
-    io::{self, Read},
+    fmt, io,
     path::{Path, PathBuf},
 };
 
 use jsonwebtoken::{DecodingKey, EncodingKey};
+
+use super::files::read_bounded;
 
 /// The largest secret file, in bytes. A larger one is surely the wrong file.
 pub const MAX_SECRET_FILE_BYTES: u64 = 64 * 1024;
@@ -65,16 +65,8 @@ impl SecretFile {
     /// [`KeyError`] if the file cannot be read, is larger than [`MAX_SECRET_FILE_BYTES`], or holds no secret.
     pub fn read(path: &Path) -> Result<Secret, KeyError> {
         let unreadable = |source| KeyError::Unreadable { path: path.to_owned(), source };
-        let mut bytes = Vec::new();
-        // The path may be a pipe or /dev/fd/N, whose size is unknown: what is read is bounded, not what is told.
-        File::open(path)
-            .map_err(unreadable)?
-            .take(MAX_SECRET_FILE_BYTES.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_SECRET_FILE_BYTES) {
-            return Err(KeyError::TooLarge { path: path.to_owned() });
-        }
+        let bytes = read_bounded(path, MAX_SECRET_FILE_BYTES).map_err(unreadable)?;
+        let bytes = bytes.ok_or_else(|| KeyError::TooLarge { path: path.to_owned() })?;
         Secret::new(without_newline(&bytes)).ok_or_else(|| KeyError::Empty { path: path.to_owned() })
     }
 }

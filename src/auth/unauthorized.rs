@@ -27,6 +27,12 @@ impl Unauthorized {
         )
     }
 
+    /// Whether the token may well be good, but cannot be checked now: HTTP 503 instead of 401.
+    #[must_use]
+    pub fn is_for_lack_of_keys(&self) -> bool {
+        *self == Self::NO_KEYS_YET
+    }
+
     /// No bearer token was sent: there is no error to name.
     const fn unasked(description: &'static str) -> Self {
         Self { error: None, description: quotable(description) }
@@ -58,6 +64,8 @@ impl Unauthorized {
         Self::token("the token needs a header extension that is not supported");
     pub(super) const OWN_KEY: Self = Self::token("the token must not carry a key or point to one");
     pub(super) const NO_KEY: Self = Self::token("no key fits the alg and kid of the token");
+    /// The fault is not the token's: the broker has not heard from its key server yet.
+    pub(super) const NO_KEYS_YET: Self = Self::unasked("the keys of the broker are not there yet");
     pub(super) const BAD_SIGNATURE: Self = Self::token("the signature does not match");
     pub(super) const BAD_CLAIMS: Self = Self::token("the claims are not one JSON object without repetition");
     pub(super) const BAD_EXP: Self = Self::token("exp must be there and must be a NumericDate");
@@ -68,6 +76,8 @@ impl Unauthorized {
     pub(super) const BAD_SUB: Self = Self::token("sub must be a string of 1 to 512 bytes that is not blank");
     pub(super) const BAD_SCOPE: Self =
         Self::token("scope must be a string, scp a string or an array of strings");
+    pub(super) const NO_ISS: Self = Self::token("iss must be there and must have no white space");
+    pub(super) const LONG_ISS_SUB: Self = Self::token("iss and sub together must have at most 511 bytes");
     pub(super) const EXPIRED: Self = Self::token("the token has expired");
     pub(super) const NOT_YET: Self = Self::token("the token is not valid yet");
     pub(super) const OTHER_AUDIENCE: Self = Self::token("the token is meant for another audience");

@@ -2,14 +2,18 @@
 
 mod answer;
 mod body;
+mod export;
 mod gate;
 mod metrics;
 pub mod observe;
 mod probes;
+mod rate;
 mod rpc;
 mod scrape;
 pub mod serve;
+mod tls;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Router;
@@ -25,10 +29,13 @@ use self::answer::AnswerRoom;
 use self::body::BodyRoom;
 use self::metrics::Metrics;
 use self::observe::{Connections, Observed, REQUEST_ID};
+use self::rate::RateLimits;
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
 use crate::clock::Clock;
 use crate::traces::Traces;
+
+pub use self::tls::{Tls, TlsError};
 
 /// How much memory the bodies of all requests together may take, and all large answers together, in bytes: this, not the number of requests, is
 /// what bounds the process when many large ones come at once.
@@ -47,6 +54,8 @@ pub struct HttpSettings {
     pub streams: SeatLimits,
     /// Origins whose pages may call.
     pub allow_origin: Vec<String>,
+    /// How many calls a second one subject may make; `None` if as many as it likes.
+    pub rate_per_subject: Option<NonZeroU32>,
 }
 
 /// What every handler shares.
@@ -59,6 +68,7 @@ pub struct App {
     requests: Arc<Semaphore>,
     bodies: BodyRoom,
     answers: AnswerRoom,
+    rates: Option<RateLimits>,
     draining: CancellationToken,
     metrics: Metrics,
     connections: Connections,
@@ -79,6 +89,7 @@ impl App {
     ) -> Self {
         let requests = Arc::new(Semaphore::new(settings.max_requests));
         let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
+        let rates = settings.rate_per_subject.map(|per_second| RateLimits::new(per_second, &clock));
         Self {
             broker,
             auth,
@@ -87,6 +98,7 @@ impl App {
             clock,
             metrics: Metrics::default(),
             connections: Connections::default(),
+            rates,
             requests,
             bodies: BodyRoom::new(room),
             answers: AnswerRoom::new(room),
@@ -130,6 +142,7 @@ fn router(app: Arc<App>) -> Router {
     let rpc = if allowed.is_empty() { rpc } else { rpc.layer(cors(allowed)) };
     Router::new()
         .route("/rpc", rpc)
+        .route("/export", post(export::handle).fallback(rpc::wrong_method))
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))
         .route("/metrics", get(scrape::metrics))

@@ -30,6 +30,9 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response<Body> {
     if app.draining.is_cancelled() {
         return text(StatusCode::SERVICE_UNAVAILABLE, plain, "stopping\n");
     }
+    if !app.auth.keyring().is_complete() {
+        return text(StatusCode::SERVICE_UNAVAILABLE, plain, "the key server has not given its keys yet\n");
+    }
     match app.broker.health() {
         Health::Ready => text(StatusCode::OK, plain, "ok\n"),
         Health::Unavailable(_) => text(StatusCode::SERVICE_UNAVAILABLE, plain, "the store is unavailable\n"),

@@ -18,15 +18,18 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::observe::Connections;
+use super::tls::Tls;
 
 /// How long an accept loop rests when the system has no file for another socket.
 const ACCEPT_REST: Duration = Duration::from_millis(50);
@@ -40,8 +43,19 @@ const LAST_BYTES: Duration = Duration::from_millis(500);
 /// How many requests one HTTP/2 connection may have open.
 const HTTP2_STREAMS: u32 = 256;
 
+/// How many requests of an HTTP/2 connection may have been taken back by the client before they were looked at, and ten
+/// times as many may have been refused by the broker: one more, and the connection is closed (case B15). The library
+/// has these numbers as its own defaults today; they are what stands between a flood and the processor.
+const HTTP2_RESETS: usize = 20;
+
+/// How long a peer may be gone before its socket is closed.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
+
 /// The largest request head of HTTP/1.1, in bytes; a token may have 16 KiB.
 const HEAD_BYTES: usize = 64 * 1024;
+
+/// The same of HTTP/2, decoded, as the library counts: each field costs 32 bytes beside its text.
+const HTTP2_HEAD_BYTES: u32 = 64 * 1024;
 
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +95,11 @@ impl<S> App for S where
 {
 }
 
-/// Serves `app` on `listener` until `shutdown`, then lets open requests finish. Drop the future to cut them off.
+/// Serves `app` on `listener` until `shutdown`, then lets open requests finish. Drop the future to cut them off. With
+/// `tls` nothing but TLS is spoken.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     app: impl App,
     shutdown: CancellationToken,
     limits: ConnectionLimits,
@@ -101,11 +117,11 @@ pub async fn serve(
             () = shutdown.cancelled() => break,
         };
         let Some((stream, place)) = accepted else { continue };
-        let (app, shutdown, cut) = (app.clone(), shutdown.clone(), cut.clone());
+        let (app, shutdown, cut, tls) = (app.clone(), shutdown.clone(), cut.clone(), tls.clone());
         let counted = connections.enter();
         tracker.spawn(async move {
             tokio::select! {
-                () = serve_connection(stream, app, shutdown, limits) => {}
+                () = open_connection(stream, tls, app, shutdown, limits) => {}
                 () = cut.cancelled() => {}
             }
             drop((place, counted));
@@ -136,15 +152,48 @@ async fn accept(
     }
 }
 
-async fn serve_connection(
+async fn open_connection(
     stream: TcpStream,
+    tls: Option<Arc<Tls>>,
     app: impl App,
     shutdown: CancellationToken,
     limits: ConnectionLimits,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a socket refused TCP_NODELAY");
+    if let Err(error) = prepare(&stream) {
+        tracing::debug!(%error, "a socket refused an option");
     }
+    let Some(tls) = tls else { return serve_connection(stream, app, shutdown, limits).await };
+    // A handshake is the first part of a head. Half of one does not hold up the end.
+    let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(limits.head, handshake) => accepted,
+        () = shutdown.cancelled() => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => serve_connection(stream, app, shutdown, limits).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_elapsed) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+/// Sets the options of a new socket. A peer that is gone without a word, as after a power cut or behind a firewall that
+/// forgets, is noticed by them: the system asks whether it is still there, and gives up what it does not confirm.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, DEAD_AFTER / 2)?;
+    sockopt::set_tcp_keepintvl(stream, DEAD_AFTER / 6)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    let millis = u32::try_from(DEAD_AFTER.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(stream, millis)?)
+}
+
+async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
+    app: impl App,
+    shutdown: CancellationToken,
+    limits: ConnectionLimits,
+) {
     let activity = Arc::new(Activity::new());
     let serving = Arc::clone(&activity);
     let io = TokioIo::new(Timed::new(stream, Arc::clone(&activity), limits));
@@ -164,6 +213,9 @@ async fn serve_connection(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(HTTP2_STREAMS)
+        .max_header_list_size(HTTP2_HEAD_BYTES)
+        .max_pending_accept_reset_streams(HTTP2_RESETS)
+        .max_local_error_reset_streams(HTTP2_RESETS * 10)
         .keep_alive_interval(Duration::from_secs(20))
         .keep_alive_timeout(Duration::from_secs(20));
     let mut connection = std::pin::pin!(builder.serve_connection(io, service));
@@ -349,8 +401,8 @@ impl HttpBody for Counted {
 }
 
 /// A socket that gives up when its peer is silent for too long or too slow with a head.
-struct Timed {
-    stream: TcpStream,
+struct Timed<S> {
+    stream: S,
     activity: Arc<Activity>,
     limits: ConnectionLimits,
     /// When to look at the limits again. It always runs while there is nothing to read: a request may end without
@@ -364,8 +416,8 @@ struct Timed {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Timed {
-    fn new(stream: TcpStream, activity: Arc<Activity>, limits: ConnectionLimits) -> Self {
+impl<S> Timed<S> {
+    fn new(stream: S, activity: Arc<Activity>, limits: ConnectionLimits) -> Self {
         let now = Instant::now();
         // A new connection owes its first request as soon as one that has begun to send it.
         Self {
@@ -432,7 +484,7 @@ impl Timed {
     }
 }
 
-impl AsyncRead for Timed {
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -454,18 +506,21 @@ impl AsyncRead for Timed {
     }
 }
 
-impl AsyncWrite for Timed {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.watch_write(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // TLS keeps what it has taken until it can be sent, so a peer that takes nothing is seen here.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch_write(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        self.watch_write(cx, ended)
     }
 
     fn poll_write_vectored(
@@ -517,8 +572,21 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let served = tokio::spawn(serve(listener, app, shutdown.clone(), limits, Connections::default()));
+        let served =
+            tokio::spawn(serve(listener, None, app, shutdown.clone(), limits, Connections::default()));
         Server { address, shutdown, served }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_without_a_word_is_noticed_by_the_system() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        prepare(&stream).unwrap();
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), 30_000);
+        let asks = sockopt::tcp_keepintvl(&stream).unwrap() * sockopt::tcp_keepcnt(&stream).unwrap();
+        assert!(sockopt::tcp_keepidle(&stream).unwrap() + asks <= DEAD_AFTER);
     }
 
     /// Sends `text` and reads until the server closes the connection.

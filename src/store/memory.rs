@@ -9,7 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use task_broker_core::{Effect, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp, Usage};
+use task_broker_core::{
+    Effect, OwnerFrom, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp, Usage,
+};
 use tokio::sync::broadcast;
 
 use super::changelog::ChangeLog;
@@ -24,6 +26,7 @@ use crate::clock::Clock;
 pub struct MemoryStore {
     clock: Clock,
     id: String,
+    owner_from: OwnerFrom,
     state: Mutex<State>,
     hints: broadcast::Sender<Arc<[Hint]>>,
 }
@@ -41,12 +44,31 @@ struct Kept {
     payloads: HashMap<PayloadRef, Bytes>,
 }
 
+impl Kept {
+    fn find(&self, wanted: &[PayloadRef]) -> Result<Payloads, StoreError> {
+        let find = |reference: &PayloadRef| match self.payloads.get(reference) {
+            Some(bytes) => Ok((*reference, bytes.clone())),
+            None => {
+                Err(StoreError::Damaged { place: format!("payload {reference:?} of task {}", self.task.id) })
+            }
+        };
+        wanted.iter().map(find).collect()
+    }
+}
+
 impl MemoryStore {
     /// An empty store. `id` names it; no two stores share one.
     #[must_use]
     pub fn new(clock: Clock, id: String) -> Self {
         let state = State { tasks: HashMap::new(), log: ChangeLog::new(id.clone()), closed: false };
-        Self { clock, id, state: Mutex::new(state), hints: broadcast::channel(1024).0 }
+        let hints = broadcast::channel(1024).0;
+        Self { clock, id, owner_from: OwnerFrom::default(), state: Mutex::new(state), hints }
+    }
+
+    /// The same store for subjects that are made from tokens in this way.
+    #[must_use]
+    pub fn with_owner_from(self, owner_from: OwnerFrom) -> Self {
+        Self { owner_from, ..self }
     }
 
     fn with_state<T>(&self, act: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
@@ -124,7 +146,9 @@ impl Store for MemoryStore {
             };
             let (outcome, replayed) = (transition.outcome, transition.replayed);
             match self.carry_out(state, insertion.id, None, transition.effect) {
-                Some(task) => Inserted::Created(Applied { outcome, replayed, task, now }),
+                Some(task) => {
+                    Inserted::Created(Applied { outcome, replayed, task, payloads: Payloads::default(), now })
+                }
                 None => Inserted::Rejected(Rejection::invalid("taskId", "a new task was not written")),
             }
         })
@@ -134,19 +158,23 @@ impl Store for MemoryStore {
         self.with_state(|state| {
             let now = self.clock.now();
             let Some(before) = state.tasks.get(&update.id).map(|kept| Arc::clone(&kept.task)) else {
-                return Updated::Absent;
+                return Ok(Updated::Absent);
             };
             let situation = Situation { now, usage: state.usage(&before.owner) };
             let transition = match (update.decide)(&before, &situation) {
                 Ok(transition) => transition,
-                Err(rejection) => return Updated::Rejected(rejection),
+                Err(rejection) => return Ok(Updated::Rejected(rejection)),
             };
             let (outcome, replayed) = (transition.outcome, transition.replayed);
-            match self.carry_out(state, update.id, Some(before), transition.effect) {
-                Some(task) => Updated::Applied(Applied { outcome, replayed, task, now }),
-                None => Updated::Absent,
-            }
-        })
+            let Some(task) = self.carry_out(state, update.id, Some(before), transition.effect) else {
+                return Ok(Updated::Absent);
+            };
+            let payloads = match (update.show, state.tasks.get(&update.id)) {
+                (Some(show), Some(kept)) => kept.find(&show(&task))?,
+                _ => Payloads::default(),
+            };
+            Ok(Updated::Applied(Applied { outcome, replayed, task, payloads, now }))
+        })?
     }
 
     async fn read(
@@ -161,11 +189,7 @@ impl Store for MemoryStore {
                 Ok(wanted) => wanted,
                 Err(rejection) => return Ok(Some(Err(rejection))),
             };
-            let find = |reference: &PayloadRef| match kept.payloads.get(reference) {
-                Some(bytes) => Ok((*reference, bytes.clone())),
-                None => Err(StoreError::Damaged { place: format!("payload {reference:?} of task {id}") }),
-            };
-            let payloads = wanted.iter().map(find).collect::<Result<Payloads, _>>()?;
+            let payloads = kept.find(&wanted)?;
             Ok(Some(Ok(Reading { task: Arc::clone(&kept.task), payloads, now })))
         })?
     }
@@ -207,6 +231,11 @@ impl Store for MemoryStore {
         self.hints.subscribe()
     }
 
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        // Everything is in memory anyway: one part.
+        self.with_state(|state| (number == 0).then(|| state.tasks.keys().copied().collect()))
+    }
+
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {
         self.with_state(|state| {
             let now = self.clock.now();
@@ -241,6 +270,10 @@ impl Store for MemoryStore {
 
     fn store_id(&self) -> &str {
         &self.id
+    }
+
+    fn owner_from(&self) -> OwnerFrom {
+        self.owner_from
     }
 
     async fn close(&self) {

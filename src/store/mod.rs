@@ -10,8 +10,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use task_broker_core::{
-    CreateKey, Event, Outcome, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp, Transition,
-    Usage,
+    CreateKey, Event, Outcome, OwnerFrom, PayloadRef, Rejection, Status, Subject, Task, TaskId, Timestamp,
+    Transition, Usage,
 };
 use tokio::sync::broadcast;
 
@@ -74,7 +74,13 @@ pub struct Update {
     pub payload_bytes: u64,
     /// Decides.
     pub decide: Decide,
+    /// Which payloads of the task, as the decision leaves it, come with the answer. Read in the same atomic step: a read
+    /// after it would show a later state, or none.
+    pub show: Option<Show>,
 }
+
+/// Chooses payloads of a task.
+pub type Show = fn(&Task) -> Vec<PayloadRef>;
 
 impl fmt::Debug for Update {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,6 +119,8 @@ pub struct Applied {
     pub replayed: bool,
     /// The task as it is after the decision; of a removed task its last state.
     pub task: Arc<Task>,
+    /// The payloads that the update asked for.
+    pub payloads: Payloads,
     /// The store's time of the decision.
     pub now: Timestamp,
 }
@@ -327,6 +335,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// after a while.
     fn hints(&self) -> broadcast::Receiver<Arc<[Hint]>>;
 
+    /// The ids of one part of all tasks, expired ones included, by the number of the part from 0; nothing behind the last
+    /// part. A task that is there all the while is in exactly one part. A part is small beside the whole, so that whoever
+    /// walks over everything holds little.
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError>;
+
     /// Removes at most `max` expired tasks and reports each as an event of the kind `Expired`.
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError>;
 
@@ -338,6 +351,9 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The id of the store, made when it was created.
     fn store_id(&self) -> &str;
+
+    /// What in a token made the subjects that are in this store: what it was made with, for good.
+    fn owner_from(&self) -> OwnerFrom;
 
     /// Finishes what was handed over and releases the data. Later calls fail with [`StoreError::Broken`].
     async fn close(&self);

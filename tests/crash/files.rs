@@ -1,8 +1,9 @@
 //! Data directories as a test prepares and compares them.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -60,4 +61,15 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 /// The directory of the current generation.
 pub(crate) fn generation(data: &Path) -> PathBuf {
     data.join(fs::read_to_string(data.join("CURRENT")).unwrap().trim())
+}
+
+/// The newest generation of the journal of which anything was written: the marks of the sectors begin with it.
+pub(crate) fn journal_generation(generation: &Path) -> u64 {
+    let newest = |slot: usize| {
+        let mut mark = [0; 8];
+        let file = File::open(generation.join(format!("journal-{slot}"))).unwrap();
+        file.read_exact_at(&mut mark, 0).unwrap();
+        u64::from_le_bytes(mark)
+    };
+    newest(0).max(newest(1))
 }

@@ -1,17 +1,20 @@
 //! Load on a broker until it is killed, and what must be true after its restart.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::disk::Disk;
+use crate::files;
 use crate::harness::link::Link;
-use crate::harness::{Broker, token};
+use crate::harness::{Answer, Broker, token};
 use crate::model::{Row, Text, page_of, row_of};
-use crate::worker::{Habits, Worker};
+use crate::worker::{CLOCK_SLACK_MS, Habits, Worker, now_ms};
 
 /// More than [`IN_FLIGHT`], because some workers are always between two calls.
 const WORKERS: usize = 64;
@@ -20,6 +23,8 @@ pub(crate) const IN_FLIGHT: usize = 32;
 const READERS: usize = 4;
 /// How long the load may take until it is killed.
 const LOAD_DEADLINE: Duration = Duration::from_secs(15);
+/// The same where the load is much more.
+const TURNOVER_DEADLINE: Duration = Duration::from_mins(2);
 /// The one caller of the load.
 const SUBJECT: &str = "crash-test";
 
@@ -27,7 +32,18 @@ const SUBJECT: &str = "crash-test";
 pub(crate) struct Load {
     target: usize,
     acks: AtomicUsize,
-    reached: SyncSender<()>,
+    /// How many workers have yet to replace all that they have.
+    to_turn: AtomicUsize,
+    /// How many generations the journal must go on by.
+    generations: u64,
+    /// The generation with the first frame of the load.
+    first_generation: OnceLock<u64>,
+    /// Where the journal is.
+    directory: PathBuf,
+    /// Told by how many generations the journal has gone on.
+    reached: SyncSender<u64>,
+    /// Whether the broker's disk fails at the end: then there are answers that tell nothing.
+    disk_fails: bool,
     over: AtomicBool,
     cut: AtomicUsize,
     /// The ids that readers choose from.
@@ -41,9 +57,27 @@ pub(crate) struct Load {
 impl Load {
     /// One more command is acknowledged.
     pub(crate) fn acknowledged(&self) {
-        if self.acks.fetch_add(1, Ordering::Relaxed) + 1 == self.target {
-            self.reached.send(()).unwrap();
+        let acks = self.acks.fetch_add(1, Ordering::Relaxed) + 1;
+        let generation = || files::journal_generation(&self.directory);
+        let first = *self.first_generation.get_or_init(generation);
+        let enough = acks >= self.target && self.to_turn.load(Ordering::Relaxed) == 0;
+        if enough && acks.is_multiple_of(8) {
+            let generations = generation().saturating_sub(first);
+            if generations >= self.generations {
+                // Only the first one counts.
+                self.reached.try_send(generations).unwrap_or_default();
+            }
         }
+    }
+
+    /// A worker has replaced all of its tasks as many times as it is to.
+    pub(crate) fn turned_over(&self) {
+        self.to_turn.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether an answer says no more than a broken connection does.
+    pub(crate) fn is_outcome_unknown(&self, answer: &Answer) -> bool {
+        self.disk_fails && self.is_over() && answer.is_error() && answer.error().kind != "task_not_found"
     }
 
     /// A task is there.
@@ -54,7 +88,8 @@ impl Load {
     /// A call ended without an answer; whether it was sent before the end.
     pub(crate) fn cut_off(&self, in_time: bool) {
         assert!(self.is_over(), "the broker was gone before it was told to");
-        self.cut.fetch_add(usize::from(in_time), Ordering::Relaxed);
+        // While the power fails the broker goes on for a moment: what is sent in it is in flight at the cut.
+        self.cut.fetch_add(usize::from(in_time || self.disk_fails), Ordering::Relaxed);
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -67,6 +102,56 @@ impl Load {
 pub(crate) enum Ending {
     Kill9,
     Sigterm,
+    /// The power fails; see [`Disk::cut`].
+    PowerCut,
+    /// The same at a moment at which the broker is in the middle of something.
+    FrozenPowerCut,
+}
+
+impl Ending {
+    const fn cuts_power(self) -> bool {
+        matches!(self, Self::PowerCut | Self::FrozenPowerCut)
+    }
+}
+
+/// What a round reaches before it is ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Least {
+    /// So many acknowledged commands.
+    pub(crate) acks: usize,
+    /// So many checkpoints of the journal that were begun and completed within the round.
+    pub(crate) checkpoints: u64,
+}
+
+/// What all rounds came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum {
+    pub(crate) rounds: usize,
+    pub(crate) acks: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) sights: usize,
+    /// Checkpoints that were completed in the rounds, at least.
+    pub(crate) checkpoints: u64,
+    /// Starts that told of a torn group, cut off.
+    pub(crate) torn: usize,
+    /// Tasks whose time was up at a restart, and that were gone.
+    pub(crate) expired: usize,
+    /// Tasks that were made and discarded again.
+    pub(crate) replaced: usize,
+    /// Disks that lost a part of what was not synced, not all of it.
+    pub(crate) partly: usize,
+}
+
+impl std::fmt::Display for Sum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { rounds, acks, in_flight, sights, checkpoints, torn, expired, replaced, partly } = self;
+        write!(
+            f,
+            "rounds {rounds}, acknowledged {acks}, in flight at the end {in_flight}, sights {sights}, checkpoints \
+             completed {checkpoints}, torn groups cut {torn}, expired and gone {expired}, replaced {replaced}, \
+             disks that kept a part {partly}"
+        )
+    }
 }
 
 /// Many rounds on one store.
@@ -75,9 +160,16 @@ pub(crate) struct Rounds {
     token: String,
     rng: fastrand::Rng,
     workers: Vec<Worker>,
+    turns_over: bool,
     shared: String,
-    round: usize,
+    pub(crate) sum: Sum,
+    /// Done to the data directory between the next end and the start after it.
+    pub(crate) meddle: Option<Meddle>,
+    /// Dropped after the broker.
+    disk: Option<Disk>,
 }
+
+pub(crate) type Meddle = Box<dyn FnOnce(&Path)>;
 
 /// What a reading client saw.
 enum Sight {
@@ -96,21 +188,47 @@ impl Rounds {
         let created = link.ask("store/create", &json!({"toolName": "shared", "ttlMs": null}));
         let workers = (0..WORKERS).map(|name| Worker::new(name, seed, habits)).collect();
         let rng = fastrand::Rng::with_seed(seed);
-        Self { broker, token, rng, workers, shared: row_of(&created).id, round: 0 }
+        let (shared, turns_over) = (row_of(&created).id, habits.turnover.is_some());
+        Self {
+            broker,
+            token,
+            rng,
+            workers,
+            turns_over,
+            shared,
+            sum: Sum::default(),
+            meddle: None,
+            disk: None,
+        }
+    }
+
+    /// On a disk that can lose power.
+    pub(crate) fn on(mut self, disk: Disk) -> Self {
+        self.disk = Some(disk);
+        self
     }
 
     fn link(&self) -> Link {
         Link::open(self.broker.address(), Some(&self.token))
     }
 
-    /// Works until `least` commands and some more are acknowledged, ends the broker in the middle of it, starts it
+    /// Works until `least` and some more is reached, ends the broker in the middle of it, starts it
     /// again and checks everything. Returns how many commands were in flight then.
-    pub(crate) fn round(&mut self, least: usize, ending: Ending) -> usize {
-        self.round += 1;
+    pub(crate) fn round(&mut self, least: Least, ending: Ending) -> usize {
+        self.sum.rounds += 1;
         let (reached, signal) = sync_channel(1);
+        let directory = files::generation(&self.broker.data());
+        // Before a generation begins, the one before it is handed over to sled, and the one before that is there, and the
+        // checkpoint says so.
+        let generations = if least.checkpoints == 0 { 0 } else { least.checkpoints + 1 };
         let load = Load {
-            target: least + self.rng.usize(..200),
+            target: least.acks + self.rng.usize(..200),
             acks: AtomicUsize::new(0),
+            to_turn: AtomicUsize::new(if self.turns_over { WORKERS } else { 0 }),
+            generations,
+            first_generation: OnceLock::new(),
+            directory,
+            disk_fails: ending.cuts_power(),
             reached,
             over: AtomicBool::new(false),
             cut: AtomicUsize::new(0),
@@ -118,24 +236,57 @@ impl Rounds {
             shared: self.shared.clone(),
             shared_metas: Mutex::default(),
         };
-        let sights = self.work(&load, ending, || signal.recv_timeout(LOAD_DEADLINE).is_ok());
+        let deadline = if self.turns_over { TURNOVER_DEADLINE } else { LOAD_DEADLINE };
+        let (sights, generations) = self.work(&load, ending, || signal.recv_timeout(deadline).ok());
         let (acks, cut) = (load.acks.load(Ordering::Relaxed), load.cut.load(Ordering::Relaxed));
-        assert!(acks >= least, "only {acks} commands were acknowledged within {LOAD_DEADLINE:?}");
-        eprintln!("round {}: {acks} acknowledged, {cut} in flight, {} sights", self.round, sights.len());
+        let to_turn = load.to_turn.load(Ordering::Relaxed);
+        if let Some(disk) = self.disk.as_mut().filter(|_| ending.cuts_power()) {
+            disk.come_back();
+        }
+        let Some(generations) = generations else {
+            let generations =
+                files::journal_generation(&load.directory) - load.first_generation.get().unwrap_or(&0);
+            panic!(
+                "within {deadline:?} only {acks} commands were acknowledged, {to_turn} workers have not replaced all, \
+                 the journal went on by {generations}"
+            );
+        };
+        let checkpoints = generations.saturating_sub(1);
+        let sum = &mut self.sum;
+        sum.acks += acks;
+        sum.in_flight += cut;
+        sum.sights += sights.len();
+        sum.checkpoints += checkpoints;
+        sum.replaced += self.workers.iter().map(|worker| worker.replaced).sum::<usize>();
+        eprintln!(
+            "round {}: {acks} acknowledged, {cut} in flight, {} sights, {checkpoints} checkpoints",
+            sum.rounds,
+            sights.len()
+        );
         if ending == Ending::Sigterm {
             let status = self.broker.wait_exit(Duration::from_secs(12));
             assert!(status.success(), "{status}");
             self.broker.assert_no_error_logged();
+        }
+        if let Some(meddle) = self.meddle.take() {
+            meddle(&self.broker.data());
         }
         self.broker.restart();
         self.check(&load, &sights);
         cut
     }
 
-    fn work(&mut self, load: &Load, ending: Ending, reached: impl FnOnce() -> bool) -> Sights {
+    fn work(
+        &mut self,
+        load: &Load,
+        ending: Ending,
+        reached: impl FnOnce() -> Option<u64>,
+    ) -> (Sights, Option<u64>) {
         let (address, token) = (self.broker.address(), &self.token);
         let broker = &mut self.broker;
         let jitter = Duration::from_micros(self.rng.u64(..4000));
+        let (disk, sum) = (self.disk.as_mut(), &mut self.sum);
+        let (survives, disk_seed) = (*self.rng.choice(&[0.0, 0.3, 0.7, 0.95]).unwrap(), self.rng.u32(..));
         let seeds: Vec<u64> = (0..READERS).map(|_| self.rng.u64(..)).collect();
         std::thread::scope(|scope| {
             for worker in &mut self.workers {
@@ -147,24 +298,37 @@ impl Rounds {
                 .collect();
             let watcher = scope.spawn(move || watch(Link::open(address, Some(token))));
             let reached = reached();
-            if reached {
+            if reached.is_some() {
                 // So that the moment falls anywhere between two commits.
                 std::thread::sleep(jitter);
             }
+            if ending == Ending::FrozenPowerCut && reached.is_some() {
+                broker.freeze();
+            }
             load.over.store(true, Ordering::SeqCst);
             match ending {
-                Ending::Sigterm if reached => broker.sigterm(),
-                Ending::Sigterm | Ending::Kill9 => broker.kill9(),
+                Ending::Sigterm if reached.is_some() => broker.sigterm(),
+                Ending::PowerCut | Ending::FrozenPowerCut if reached.is_some() => {
+                    sum.partly += usize::from(survives > 0.0);
+                    disk.expect("a disk that can lose power").cut(&load.directory, survives, disk_seed);
+                    broker.kill9();
+                }
+                _ => broker.kill9(),
             }
             let events = watcher.join().unwrap();
             assert!(events.len() > 50, "only {} events were seen", events.len());
-            readers.into_iter().flat_map(|reader| reader.join().unwrap()).chain(events).collect()
+            let sights =
+                readers.into_iter().flat_map(|reader| reader.join().unwrap()).chain(events).collect();
+            (sights, reached)
         })
     }
 
     fn check(&mut self, load: &Load, sights: &Sights) {
+        let torn = self.broker.log_lines().iter().filter(|line| line.contains("it is cut off")).count();
+        self.sum.torn += torn;
+        let from = now_ms();
         let rows = list(&mut self.link());
-        self.check_membership(&rows);
+        self.check_membership(&rows, from);
         self.check_sights(&rows, sights);
         self.check_shared(load, &rows[&self.shared]);
         let (address, token) = (self.broker.address(), &self.token);
@@ -174,12 +338,15 @@ impl Rounds {
                 scope.spawn(move || worker.reconcile(&mut Link::open(address, Some(token)), rows));
             }
         });
+        let mut link = self.link();
+        let mortals = self.workers.iter_mut().map(|worker| worker.check_mortals(&mut link).1);
+        self.sum.expired += mortals.sum::<usize>();
         self.check_statuses();
         self.broker.assert_no_error_logged();
     }
 
     /// The list has every task that must be there and no other one.
-    fn check_membership(&self, rows: &BTreeMap<String, Row>) {
+    fn check_membership(&self, rows: &BTreeMap<String, Row>, from: u64) {
         let maybe_created: BTreeSet<_> = self.workers.iter().filter_map(Worker::maybe_created).collect();
         let maybe_discarded: BTreeSet<_> = self.workers.iter().filter_map(Worker::maybe_discarded).collect();
         let tasks = self.workers.iter().flat_map(|worker| &worker.tasks);
@@ -191,7 +358,14 @@ impl Rounds {
             assert!(row.is_some() || maybe_discarded.contains(id), "the acknowledged task {id} is not there");
             assert!(row.is_none_or(|row| row.revision >= *revision), "{id} fell behind {revision}: {row:?}");
         }
+        let mortals = self.workers.iter().flat_map(|worker| &worker.mortals);
+        let mortals: BTreeMap<&str, u64> =
+            mortals.map(|mortal| (mortal.id.as_str(), mortal.deadline)).collect();
         for row in rows.values() {
+            if let Some(deadline) = mortals.get(row.id.as_str()) {
+                assert!(from < deadline + CLOCK_SLACK_MS, "the list shows a task that has expired: {row:?}");
+                continue;
+            }
             let known = expected.contains_key(row.id.as_str()) || maybe_created.contains(row.tool.as_str());
             assert!(known, "a task that must not be there: {row:?}");
         }
@@ -201,10 +375,21 @@ impl Rounds {
     fn check_sights(&self, rows: &BTreeMap<String, Row>, sights: &Sights) {
         let maybe_discarded = self.workers.iter().filter_map(Worker::maybe_discarded);
         let gone = self.workers.iter().flat_map(|worker| &worker.gone).map(String::as_str);
-        let gone: BTreeSet<_> = gone.chain(maybe_discarded).collect();
+        let now = now_ms();
+        let mortals = self.workers.iter().flat_map(|worker| &worker.mortals);
+        let expired = mortals.filter(|mortal| mortal.deadline < now + CLOCK_SLACK_MS);
+        let expired = expired.map(|mortal| mortal.id.as_str());
+        let gone: BTreeSet<_> = gone.chain(maybe_discarded).chain(expired).collect();
+        // A task that soon expires may have been shown to others before its creator got an answer, which it never did.
+        let mut nameless = BTreeSet::new();
         for (by, id, sight) in sights {
             let Some(now) = rows.get(id) else {
-                assert!(gone.contains(id.as_str()), "{by} saw {id}, and nobody discarded it");
+                if !gone.contains(id.as_str()) {
+                    nameless.insert(id);
+                    let creates =
+                        self.workers.iter().filter(|worker| worker.maybe_created_a_mortal()).count();
+                    assert!(nameless.len() <= creates, "{by} saw {id}, and nobody discarded it");
+                }
                 continue;
             };
             match sight {
@@ -280,8 +465,9 @@ impl Rounds {
         });
         let tasks = self.workers.iter().map(|worker| worker.tasks.len()).sum::<usize>();
         let gone = self.workers.iter().map(|worker| worker.gone.len()).sum::<usize>();
-        eprintln!("checked all: {tasks} tasks are there, {gone} are gone");
-        assert_eq!(rows.len(), tasks + 1);
+        let mortals = self.workers.iter().map(|worker| worker.mortals.len()).sum::<usize>();
+        eprintln!("checked all: {tasks} tasks are there, {gone} are gone, {mortals} may be");
+        assert!((tasks + 1..=tasks + 1 + mortals).contains(&rows.len()), "{} rows", rows.len());
     }
 }
 
@@ -326,6 +512,9 @@ fn read(link: &mut Link, load: &Load, seed: u64) -> Sights {
         if answer.status == 503 {
             return sights;
         }
+        if load.is_outcome_unknown(&answer) {
+            return sights;
+        }
         let from = sights.len();
         if answer.is_error() {
             assert_eq!(answer.error().kind, "task_not_found", "{answer}");
@@ -364,7 +553,8 @@ fn watch(link: Link) -> Sights {
     let mut sights = Sights::new();
     link.watch(|event| {
         let Some(id) = event["taskId"].as_str() else { return };
-        let sight = if event["kind"] == "discard" { Sight::Gone } else { sight_of(&event) };
+        let is_gone = event["kind"] == "discard" || event["kind"] == "expired";
+        let sight = if is_gone { Sight::Gone } else { sight_of(&event) };
         sights.push(("store/watch", id.to_owned(), sight));
     });
     sights

@@ -16,15 +16,23 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod clocks;
 mod damage;
 mod directories;
+mod disk;
 mod fidelity;
 mod files;
+mod full;
+mod kept;
 mod kills;
 mod load;
+mod long;
 mod model;
+mod power;
 mod restarts;
 mod retries;
+mod shim;
+mod syncs;
 mod syscalls;
 mod worker;
 

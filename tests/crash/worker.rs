@@ -26,6 +26,37 @@ pub(crate) struct Habits {
     pub(crate) largest: usize,
     /// How many of 100 calls have an idempotency key.
     pub(crate) keyed: u32,
+    /// What the worker does so that what lives is replaced again and again.
+    pub(crate) turnover: Option<Turnover>,
+}
+
+/// A bounded live set, of payloads of 1 KiB, 100 KiB and 2 MiB, and tasks in between that expire by themselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turnover {
+    /// How many tasks of one worker live; the oldest is discarded when there are more.
+    pub(crate) live: usize,
+    /// How many times all of them are replaced in a round, at least.
+    pub(crate) times: usize,
+}
+
+/// One payload in so many is of 2 MiB, and one of 100 KiB; all others are of 1 KiB.
+const TWO_MIB_IN: u32 = 64;
+const HUNDRED_KIB_IN: u32 = 8;
+/// One create in so many makes a task that soon expires, unless a later round finds it.
+const MORTAL_IN: u32 = 8;
+/// A task with a shorter TTL is one that soon expires.
+const MORTAL_TTL_MS: u64 = 100_000;
+/// By how much the clocks of test and broker may differ, in milliseconds: they are one clock, read by two processes.
+pub(crate) const CLOCK_SLACK_MS: u64 = 500;
+/// How many tasks that are gone a worker remembers, to see that they stay away.
+const GONE_KEPT: usize = 200;
+
+/// A task that nobody changes and that expires by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Mortal {
+    pub(crate) id: String,
+    /// In milliseconds since 1970.
+    pub(crate) deadline: u64,
 }
 
 /// A call that was sent and not answered.
@@ -48,6 +79,10 @@ pub(crate) struct Worker {
     pub(crate) tasks: Vec<Task>,
     /// The tasks whose discard was acknowledged.
     pub(crate) gone: Vec<String>,
+    /// The tasks that expire by themselves, as long as it is not known that they have.
+    pub(crate) mortals: Vec<Mortal>,
+    /// How many tasks were replaced in this round.
+    pub(crate) replaced: usize,
     pending: Option<Pending>,
     /// Calls with a key, their task, and what the outcome said.
     keyed: Vec<(String, Command, Value)>,
@@ -57,12 +92,29 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(name: usize, seed: u64, habits: Habits) -> Self {
         let rng = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003).wrapping_add(name as u64));
-        let (tasks, gone, keyed) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, habits, rng, sent: 0, tasks, gone, pending: None, keyed, created: None }
+        let (tasks, gone, mortals, keyed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self {
+            name,
+            habits,
+            rng,
+            sent: 0,
+            tasks,
+            gone,
+            mortals,
+            replaced: 0,
+            pending: None,
+            keyed,
+            created: None,
+        }
     }
 
     /// Makes one call after the other until the broker is gone or drains.
     pub(crate) fn work(&mut self, link: &mut Link, load: &Load) {
+        self.replaced = 0;
+        let surplus = self.gone.len().saturating_sub(GONE_KEPT);
+        if self.habits.turnover.is_some() {
+            self.gone.drain(..surplus);
+        }
         loop {
             let pending = self.choose();
             let (method, params) = match &pending {
@@ -88,6 +140,10 @@ impl Worker {
                 self.pending = None;
                 return;
             }
+            if load.is_outcome_unknown(&answer) {
+                load.cut_off(in_time);
+                return;
+            }
             self.acknowledge(&answer, load);
             load.acknowledged();
         }
@@ -100,13 +156,28 @@ impl Worker {
                 assert!(answer.text().contains(r#""created":true"#), "{answer}");
                 let task = creation.made(row.id.clone());
                 assert_eq!((row.revision, &row.meta), (1, &task.view.meta), "{answer}");
+                if creation.ttl_ms < MORTAL_TTL_MS {
+                    self.mortals.push(mortal(&row));
+                    load.made(row.id);
+                    return;
+                }
                 if creation.key.is_some() {
                     self.created = Some((row.id.clone(), creation));
                 }
                 load.made(row.id);
                 self.tasks.push(task);
             }
-            Pending::Command(index, command) => self.carried_out(index, command, answer),
+            Pending::Command(index, command) => {
+                let lived = self.tasks.len();
+                self.carried_out(index, command, answer);
+                let Some(turnover) = self.habits.turnover.filter(|_| self.tasks.len() < lived) else {
+                    return;
+                };
+                self.replaced += 1;
+                if self.replaced == turnover.live * turnover.times {
+                    load.turned_over();
+                }
+            }
             Pending::Shared(meta) => {
                 let revision = answer.result()["revision"].as_u64().unwrap();
                 let known = load.shared_metas.lock().unwrap().insert(revision, meta);
@@ -149,13 +220,17 @@ impl Worker {
         if self.rng.u32(..100) < 4 {
             return Pending::Shared(self.payload(400));
         }
+        if self.habits.turnover.is_some_and(|turnover| self.tasks.len() > turnover.live) {
+            return Pending::Command(0, Command { wish: Wish::Discard, key: self.key() });
+        }
         if self.tasks.len() < 2 || self.rng.u32(..100) < 20 {
-            let key = self.key();
+            let mortal = self.habits.turnover.is_some() && self.rng.u32(..MORTAL_IN) == 0;
+            let key = self.key().filter(|_| !mortal);
             return Pending::Create(Creation {
                 tool: format!("tool-{}-{}", self.name, self.sent),
-                arguments: self.payload(self.habits.largest),
+                arguments: self.body(),
                 meta: self.rng.bool().then(|| self.meta()),
-                ttl_ms: 1_000_000 + self.sent,
+                ttl_ms: if mortal { self.rng.u64(100..5000) } else { 1_000_000 + self.sent },
                 key,
             });
         }
@@ -173,10 +248,8 @@ impl Worker {
         let by_owner = self.rng.bool();
         match (terminal, self.rng.u32(..14)) {
             (true, 0..=2) | (false, 0) => Wish::Discard,
-            (_, 1 | 2) => Wish::Complete(self.payload(self.habits.largest)),
-            (_, 3) => {
-                Wish::Fail(i32::MIN.into(), format!("failure {sent}"), self.payload(self.habits.largest))
-            }
+            (_, 1 | 2) => Wish::Complete(self.body()),
+            (_, 3) => Wish::Fail(i32::MIN.into(), format!("failure {sent}"), self.body()),
             (_, 4) => Wish::Cancel(by_owner),
             (_, 5) => Wish::SetTtl(2_000_000 + sent),
             (_, 6 | 7) => Wish::SetMeta(self.meta()),
@@ -219,10 +292,27 @@ impl Worker {
         self.payload(self.habits.largest.min(largest))
     }
 
+    /// A payload as large as the habits say.
+    fn body(&mut self) -> Text {
+        if self.habits.turnover.is_none() {
+            return self.payload(self.habits.largest);
+        }
+        let length = match self.rng.u32(..TWO_MIB_IN) {
+            0 => 2 << 20,
+            n if n <= TWO_MIB_IN / HUNDRED_KIB_IN => 100 << 10,
+            _ => 1 << 10,
+        };
+        self.payload_of(length)
+    }
+
     /// A JSON object that is like no other, of 100 to about `largest` bytes; small ones are more frequent.
     fn payload(&mut self, largest: usize) -> Text {
         let doublings = self.rng.u32(0..=(largest / 100).max(1).ilog2());
         let length = (self.rng.usize(100..=200) << doublings).min(largest.max(100));
+        self.payload_of(length)
+    }
+
+    fn payload_of(&mut self, length: usize) -> Text {
         let noise = noise();
         let from = self.rng.usize(..noise.len() - length);
         let fill = &noise[from..from + length.saturating_sub(40)];
@@ -237,6 +327,11 @@ impl Worker {
             Some(Pending::Create(creation)) => Some(&creation.tool),
             _ => None,
         }
+    }
+
+    /// Whether that is a task that soon expires.
+    pub(crate) fn maybe_created_a_mortal(&self) -> bool {
+        matches!(&self.pending, Some(Pending::Create(creation)) if creation.ttl_ms < MORTAL_TTL_MS)
     }
 
     /// The id of the task that may or may not have been discarded.
@@ -279,6 +374,28 @@ impl Worker {
         self.replay(link);
     }
 
+    /// A task that has expired is gone, and one that has not is there. Returns how many were there and gone.
+    pub(crate) fn check_mortals(&mut self, link: &mut Link) -> (usize, usize) {
+        let (gone, mortals) = (&mut self.gone, &mut self.mortals);
+        let all = mortals.len();
+        mortals.retain(|mortal| {
+            let before = now_ms();
+            let answer = link.call("store/get", &json!({"taskId": mortal.id}).to_string()).unwrap();
+            let after = now_ms();
+            if answer.is_error() {
+                assert_eq!(answer.error().kind, "task_not_found", "{answer}");
+                let early = mortal.deadline.saturating_sub(after);
+                assert!(early < CLOCK_SLACK_MS, "{} expired {early} ms early", mortal.id);
+                gone.push(mortal.id.clone());
+                return false;
+            }
+            let late = before.saturating_sub(mortal.deadline);
+            assert!(late < CLOCK_SLACK_MS, "{} expired {late} ms ago and is there: {answer}", mortal.id);
+            true
+        });
+        (mortals.len(), all - mortals.len())
+    }
+
     /// Checks every task of this worker.
     pub(crate) fn check_all(&self, link: &mut Link, rows: &BTreeMap<String, Row>) {
         for task in &self.tasks {
@@ -313,6 +430,10 @@ impl Worker {
     fn reconcile_create(&mut self, creation: &Creation, link: &mut Link, rows: &BTreeMap<String, Row>) {
         let found = rows.values().find(|row| row.tool == creation.tool).map(|row| row.id.clone());
         if let Some(id) = &found {
+            if creation.ttl_ms < MORTAL_TTL_MS {
+                self.mortals.push(mortal(&rows[id]));
+                return;
+            }
             let task = creation.made(id.clone());
             check(&task, link, rows);
             self.tasks.push(task);
@@ -392,11 +513,26 @@ fn check(task: &Task, link: &mut Link, rows: &BTreeMap<String, Row>) {
     assert_eq!(now.as_ref(), Some(&task.view), "an acknowledged state is not there: {}", task.id);
 }
 
+fn mortal(row: &Row) -> Mortal {
+    let created = row.created.parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    Mortal { id: row.id.clone(), deadline: u64::try_from(created).unwrap() + row.ttl_ms }
+}
+
+/// The time now, in milliseconds since 1970.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the test looks at the same clock as the broker that it watches"
+)]
+pub(crate) fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
 /// Text without a pattern, to cut payloads from.
 fn noise() -> &'static str {
     static NOISE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     NOISE.get_or_init(|| {
         let mut rng = fastrand::Rng::with_seed(7);
-        (0..1024 * 1024).map(|_| rng.alphanumeric()).collect()
+        (0..3 * 1024 * 1024).map(|_| rng.alphanumeric()).collect()
     })
 }

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -45,6 +46,9 @@ pub(crate) enum Auth {
 pub(crate) struct BrokerOptions {
     store: Store,
     auth: Auth,
+    /// Whether the harness's secret is a key of the broker.
+    secret: bool,
+    data: Option<PathBuf>,
     args: Vec<String>,
     env: Vec<(String, String)>,
 }
@@ -52,12 +56,24 @@ pub(crate) struct BrokerOptions {
 impl BrokerOptions {
     /// A broker on `store` with authentication `optional`, which serves every persona.
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, auth: Auth::Optional, args: Vec::new(), env: Vec::new() }
+        Self { store, auth: Auth::Optional, secret: true, data: None, args: Vec::new(), env: Vec::new() }
     }
 
     /// Another authentication mode.
     pub(crate) fn auth(mut self, auth: Auth) -> Self {
         self.auth = auth;
+        self
+    }
+
+    /// Without the harness's secret: the test gives other keys.
+    pub(crate) fn without_secret(mut self) -> Self {
+        self.secret = false;
+        self
+    }
+
+    /// Another data directory than one of the broker's own.
+    pub(crate) fn data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = Some(data.into());
         self
     }
 
@@ -114,9 +130,19 @@ impl Broker {
         self.log = log;
     }
 
+    /// The data directory of an embedded store.
+    pub(crate) fn data(&self) -> PathBuf {
+        data(&self.options, &self.files)
+    }
+
     /// The socket address that the broker listens on.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The process id of the running broker.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().expect("the broker runs").child.id()
     }
 
     /// SIGKILL, and the process is gone when this returns.
@@ -124,6 +150,14 @@ impl Broker {
         if let Some(process) = self.process.take() {
             process.kill();
         }
+    }
+
+    /// SIGSTOP; when this returns no thread of the process runs any more.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        let process = self.process.as_ref().expect("the broker runs");
+        let stopped = waitpid(Some(Pid::from_child(&process.child)), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it did not stop: {stopped:?}");
     }
 
     /// SIGTERM; see [`Broker::wait_exit`].
@@ -222,6 +256,10 @@ pub(crate) fn fresh(name: &str) -> String {
     format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
+fn data(options: &BrokerOptions, files: &TempDir) -> PathBuf {
+    options.data.clone().unwrap_or_else(|| files.path().join("data"))
+}
+
 fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<Log>) {
     let mut command =
         Command::new(std::env::var_os(BINARY).unwrap_or(env!("CARGO_BIN_EXE_task-broker").into()));
@@ -232,7 +270,7 @@ fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<
     }
     command.args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"]);
     match options.store {
-        Store::Sled => command.arg("--store").arg(format!("sled:{}", files.path().join("data").display())),
+        Store::Sled => command.arg("--store").arg(format!("sled:{}", data(options, files).display())),
         Store::Memory => command.args(["--store", "memory:"]),
     };
     match options.auth {
@@ -240,8 +278,10 @@ fn spawn(options: &BrokerOptions, files: &TempDir) -> (Process, SocketAddr, Arc<
         Auth::Optional => command.args(["--auth", "optional"]),
         Auth::Required => command.args(["--auth", "required"]),
     };
-    if options.auth != Auth::Off {
+    if options.auth != Auth::Off && options.secret {
         command.arg("--jwt-secret-file").arg(files.path().join("secret"));
+    }
+    if options.auth != Auth::Off {
         command.args(["--jwt-audience", token::AUDIENCE]);
     }
     command.args(&options.args).envs(options.env.iter().map(|(name, value)| (name, value)));

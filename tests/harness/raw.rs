@@ -1,6 +1,6 @@
 //! HTTP by hand, for requests that no well-behaved client would send. Blocking, with deadlines.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -34,6 +34,22 @@ impl Connection {
     /// Writes these bytes; the broker may have closed its side already, which the answer will tell.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         drop(self.stream.write_all(bytes.as_ref()));
+    }
+
+    /// Whether the broker has closed the connection, waiting for it at most this long.
+    pub(crate) fn is_closed(&mut self, wait: Duration) -> bool {
+        self.stream.set_read_timeout(Some(wait)).unwrap();
+        let mut buffer = [0; 1024];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        }
+    }
+
+    /// The socket.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
     }
 
     /// Reads one answer; fails when the connection ends without one.

@@ -9,5 +9,5 @@ use tokio_util::sync::CancellationToken;
 /// Serves behind the broker's own connection loop, with its limits, until the process is told to end.
 pub(super) async fn run(listener: TcpListener, app: Router) {
     let limits = ConnectionLimits::default();
-    serve(listener, app, CancellationToken::new(), limits, Connections::default()).await;
+    serve(listener, None, app, CancellationToken::new(), limits, Connections::default()).await;
 }

@@ -11,25 +11,34 @@ pub struct Caller {
     pub subject: Subject,
     /// Whether the caller may name another owner at creation: the scope `tasks:delegate`, or authentication is off.
     pub may_delegate: bool,
+    /// Whether the caller may look at everything: the scope `tasks:admin`, or authentication is off and only this
+    /// machine can call.
+    pub may_administer: bool,
 }
 
 impl Caller {
     /// The caller without a token, who may not name owners.
     #[must_use]
     pub const fn anonymous() -> Self {
-        Self { subject: None, may_delegate: false }
+        Self { subject: None, may_delegate: false, may_administer: false }
     }
 
     /// The caller with this subject and without scopes.
     #[must_use]
     pub fn named(subject: &str) -> Self {
-        Self { subject: Some(Arc::from(subject)), may_delegate: false }
+        Self { subject: Some(Arc::from(subject)), may_delegate: false, may_administer: false }
     }
 
     /// The same caller with the right to name owners.
     #[must_use]
     pub fn with_delegation(self) -> Self {
         Self { may_delegate: true, ..self }
+    }
+
+    /// The same caller with the right to look at everything.
+    #[must_use]
+    pub fn with_administration(self) -> Self {
+        Self { may_administer: true, ..self }
     }
 }
 
@@ -44,6 +53,17 @@ pub enum Right {
 
 /// The scope that allows naming another owner at creation.
 pub const DELEGATE_SCOPE: &str = "tasks:delegate";
+
+/// The scope that allows looking at everything, and changes nothing.
+pub const ADMIN_SCOPE: &str = "tasks:admin";
+
+/// Whether `caller` may have all tasks of all owners.
+///
+/// # Errors
+/// [`Rejection::Forbidden`] with the missing scope.
+pub const fn may_export(caller: &Caller) -> Result<(), Rejection> {
+    if caller.may_administer { Ok(()) } else { Err(Rejection::Forbidden { scope: ADMIN_SCOPE }) }
+}
 
 /// Whether `caller` may act on `task` in this role.
 ///

@@ -199,3 +199,12 @@ fn a_foreign_caller_learns_nothing_but_that_whatever_it_tries() {
         assert!(matches!(seen.effect, Effect::Write { .. }), "the worker's own call goes through");
     }
 }
+
+#[test]
+fn only_an_administrator_may_export_and_delegation_is_not_enough() {
+    use task_broker_core::access::{ADMIN_SCOPE, may_export};
+    for caller in [Caller::anonymous(), Caller::named("alice"), Caller::named("server").with_delegation()] {
+        assert_eq!(may_export(&caller), Err(Rejection::Forbidden { scope: ADMIN_SCOPE }), "{caller:?}");
+    }
+    assert_eq!(may_export(&Caller::named("boss").with_administration()), Ok(()));
+}

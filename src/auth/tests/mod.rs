@@ -1,10 +1,13 @@
 //! The whole room from outside: header values in, callers or refusals out. Tokens are made from raw text, so that
 //! wrong types, duplicate members and odd numbers survive.
 
+mod cache;
 mod claims;
 mod headers;
 mod minting;
 mod modes;
+mod owners;
+mod public_keys;
 mod quiet;
 mod tampering;
 
@@ -30,7 +33,12 @@ fn secret(text: &str) -> Secret {
 }
 
 fn policy(leeway_secs: u64) -> Policy {
-    Policy { audience: vec!["task-broker".to_owned(), "tasks".to_owned()], issuer: None, leeway_secs }
+    Policy {
+        audience: vec!["task-broker".to_owned(), "tasks".to_owned()],
+        issuer: None,
+        leeway_secs,
+        ..Policy::default()
+    }
 }
 
 fn broker_with(mode: AuthMode, policy: Policy) -> Authenticator {

@@ -88,6 +88,7 @@ fn settings_that_contradict_each_other_are_refused_and_the_flag_is_named() {
         audience: audience.iter().map(|&name| name.to_owned()).collect(),
         issuer: issuer.map(str::to_owned),
         leeway_secs,
+        ..Policy::default()
     };
     let good = rules(&["a"], None, 30);
     let cases = [

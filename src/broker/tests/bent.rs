@@ -62,7 +62,8 @@ impl Bent {
         let decide = move |task: &Task, situation: &crate::store::Situation| {
             execute(task, &request, &limits(), &situation.usage, situation.now)
         };
-        *self.after_read.lock() = Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide) });
+        *self.after_read.lock() =
+            Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide), show: None });
     }
 
     fn fails(&self) -> Result<(), StoreError> {
@@ -133,6 +134,11 @@ impl Store for Bent {
         self.nowhere.as_ref().map_or_else(|| self.inner.hints(), broadcast::Sender::subscribe)
     }
 
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        self.fails()?;
+        self.inner.part(number).await
+    }
+
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {
         self.fails()?;
         self.inner.sweep(max).await
@@ -144,6 +150,10 @@ impl Store for Bent {
 
     fn store_id(&self) -> &str {
         self.inner.store_id()
+    }
+
+    fn owner_from(&self) -> task_broker_core::OwnerFrom {
+        self.inner.owner_from()
     }
 
     async fn close(&self) {

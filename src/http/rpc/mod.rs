@@ -9,6 +9,7 @@ mod views;
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -25,6 +26,7 @@ use super::body::BodyError;
 use super::metrics::{OK, UNKNOWN};
 use super::{App, gate};
 use crate::auth::Verified;
+use crate::broker::Refusal;
 use crate::clock::Stopwatch;
 use crate::request::{self, Note};
 
@@ -34,13 +36,17 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// What a busy broker asks its clients to wait, in milliseconds.
 const BUSY_RETRY_MS: u64 = 1000;
 
+/// How long a call waits for a place among those that are worked on.
+const PLACE_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Serves one request.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
-    let (verified, permit) = match admit(&app, &head.headers) {
-        Ok(admitted) => admitted,
+    let verified = match admit(&app, &head.headers) {
+        Ok(verified) => verified,
         Err(refused) => return *refused,
     };
+    let Some(permit) = place(&app).await else { return busy(None) };
     let collected = match app.bodies.collect(body, app.settings.max_body_bytes).await {
         Ok(collected) => collected,
         Err(error) => return unread(&app, &error),
@@ -63,6 +69,9 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
             if refusal.notification { accepted() } else { failed(refusal.id.as_ref(), refusal.error.into()) }
         }
         Parsed::Batch(calls) => {
+            if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
+                return *refused;
+            }
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
             let served = Box::pin(batch(&app, &verified, calls, &body)).await;
@@ -72,30 +81,58 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
     }
 }
 
-/// Looks at everything that can be told without the body.
-fn admit(app: &App, headers: &HeaderMap) -> Result<(Verified, OwnedSemaphorePermit), Box<Response<Body>>> {
-    let refuse = |error: ErrorObject| Box::new(failed(None, error.into()));
+/// Who sends a request, if it may be looked at at all.
+pub(super) fn admit_caller(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
     if app.draining.is_cancelled() {
         return Err(Box::new(busy(None)));
     }
     if !gate::origin_allowed(headers, &app.settings.allow_origin) {
-        return Err(refuse(ErrorObject::origin_forbidden()));
+        return Err(Box::new(failed(None, ErrorObject::origin_forbidden().into())));
     }
-    let verified = match app.auth.verify(gate::authorization(headers), app.clock.now()) {
-        Ok(verified) => verified,
+    match app.auth.verify(gate::authorization(headers), app.clock.now()) {
+        Ok(verified) => Ok(verified),
+        Err(unauthorized) if unauthorized.is_for_lack_of_keys() => Err(Box::new(busy(None))),
         Err(unauthorized) => {
             let mut response = failed(None, ErrorObject::unauthorized().into());
             if let Ok(challenge) = HeaderValue::from_str(&unauthorized.challenge()) {
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             }
-            return Err(Box::new(response));
+            Err(Box::new(response))
         }
-    };
-    if !gate::is_json(headers) {
-        return Err(refuse(ErrorObject::unsupported_media_type()));
     }
-    let permit = Arc::clone(&app.requests).try_acquire_owned();
-    permit.map(|permit| (verified, permit)).map_err(|_full| Box::new(busy(None)))
+}
+
+/// Looks at everything that can be told without the body.
+fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
+    let verified = admit_caller(app, headers)?;
+    if !gate::is_json(headers) {
+        return Err(Box::new(failed(None, ErrorObject::unsupported_media_type().into())));
+    }
+    may_call(app, &verified, 1)?;
+    Ok(verified)
+}
+
+/// A place among the calls that are worked on, if there is one soon. Whoever waits for it holds nothing but its head:
+/// its body is still on the way. A refusal at once would cost as much as the call, and clients that come again at once
+/// would leave the broker no time for those that it can serve.
+async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
+    let places = Arc::clone(&app.requests);
+    let permit = match Arc::clone(&places).try_acquire_owned() {
+        Ok(permit) => permit,
+        Err(_full) => tokio::time::timeout(PLACE_PATIENCE, places.acquire_owned()).await.ok()?.ok()?,
+    };
+    // The end may have begun in the meantime.
+    (!app.draining.is_cancelled()).then_some(permit)
+}
+
+/// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
+fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
+    let Some(rates) = &app.rates else { return Ok(()) };
+    let taken = rates.take(&verified.caller.subject, calls);
+    taken.map_err(|too_often| {
+        let error = ErrorObject::too_many_requests(too_often.retry_after_ms);
+        Box::new(failed(None, error.into()))
+    })
 }
 
 fn unread(app: &App, error: &BodyError) -> Response<Body> {
@@ -282,6 +319,11 @@ fn accepted() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
     response
+}
+
+/// The answer to a request that was no call, and was refused.
+pub(super) fn refused(refusal: Refusal) -> Response<Body> {
+    failed(None, refusal.into())
 }
 
 fn failed(id: Option<&Id>, failure: Failure) -> Response<Body> {

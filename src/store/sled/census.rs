@@ -19,6 +19,18 @@ impl Census {
         self.digest ^= hash(id, head);
     }
 
+    /// What is wrong when there is `found` where this should be.
+    pub(super) fn misses(self, found: Self) -> Option<String> {
+        let Self { count, .. } = self;
+        let found_count = found.count;
+        (self != found).then(|| {
+            let how = if found_count == count { "not all as they were" } else { "or not as they were" };
+            format!(
+                "sled's files do not hold what was stored: {count} tasks should be there, {found_count} are, {how}"
+            )
+        })
+    }
+
     /// Counts a head out.
     pub(super) fn remove(&mut self, id: TaskId, head: &[u8]) {
         self.count = self.count.wrapping_sub(1);

@@ -72,6 +72,16 @@ impl Index {
         self.shard(id)?.read().get(&id).map(Arc::clone)
     }
 
+    /// The ids of one part of the tasks; nothing behind the last part. A task stays in its part as long as it is there.
+    pub(super) fn part(&self, number: usize) -> Option<Vec<TaskId>> {
+        Some(self.shards.get(number)?.read().keys().copied().collect())
+    }
+
+    /// The ids of all tasks, part by part.
+    pub(super) fn all(&self) -> impl Iterator<Item = TaskId> {
+        (0..SHARDS).filter_map(|number| self.part(number)).flatten()
+    }
+
     /// How many tasks there are.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().len()).sum()

@@ -37,6 +37,8 @@ pub(super) const NAMED_BY_HEADS: [u8; 3] = [SMALL, CHUNK, OVERFLOW];
 pub(super) const FORMAT: &[u8] = b"mformat";
 /// The store's id.
 pub(super) const STORE_ID: &[u8] = b"mid";
+/// What in a token makes the subjects of this store. A store without the record is one of `sub`.
+pub(super) const OWNER_FROM: &[u8] = b"mowner-from";
 /// How far sled has followed the journal, and what it must hold then.
 pub(super) const CHECKPOINT: &[u8] = b"mcheckpoint";
 

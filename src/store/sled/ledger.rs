@@ -35,7 +35,9 @@ impl Ledger {
             self.release(task);
             if after.is_none()
                 && let Some(key) = create_key(task)
+                && self.create_keys.get(&key) == Some(&task.id)
             {
+                // An export that was made while keys were reused may have brought two tasks with one key.
                 self.create_keys.remove(&key);
             }
         }

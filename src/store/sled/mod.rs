@@ -9,19 +9,27 @@
 //! ```
 
 mod census;
+mod check;
 mod checkpoint;
+mod compaction;
+mod database;
 mod directory;
 mod disk;
+mod draft;
 mod extending;
 mod follower;
+mod import;
 mod index;
 mod intern;
 mod journal;
 mod keys;
 mod ledger;
+mod loading;
 mod meter;
+mod migration;
 mod open;
 mod overlay;
+mod payloads;
 mod queue;
 mod record;
 mod seal;
@@ -33,10 +41,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::sled::Db;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
-use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
+use task_broker_core::{OwnerFrom, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
 use tokio::sync::{broadcast, oneshot};
 
 use self::disk::Disk;
@@ -45,17 +52,20 @@ use self::follower::{Follower, Line, Stage};
 use self::journal::Journal;
 use self::meter::{Meter, Room};
 use self::overlay::Overlay;
+use self::payloads::PayloadReader;
 use self::queue::{Job, Queue};
-use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
-    Changes, EmbeddedStats, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading,
-    Select, Store, StoreError, StoreStats, Swept, Update, Updated, random_name,
+    Changes, EmbeddedStats, Health, Hint, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Select,
+    Store, StoreError, StoreStats, Swept, Update, Updated, random_name,
 };
 use crate::clock::Clock;
 
+pub use self::check::{CheckError, CheckOptions, Checked, check};
+pub use self::compaction::{Compacted, CompactionPlan, compact};
 pub use self::directory::DirectoryError;
+pub use self::import::Import;
 pub use self::open::{OpenError, SledOptions};
 
 /// How many places of a list are looked at under one lock.
@@ -66,11 +76,11 @@ const LIST_STEP: usize = 1024;
 pub struct SledStore {
     queue: Queue,
     /// For payloads; taken away when the store is closed, because sled holds its files while a handle lives.
-    db: RwLock<Option<Db>>,
-    overlay: Arc<Overlay>,
+    reader: RwLock<Option<PayloadReader>>,
     shared: Arc<Shared>,
     follower: Arc<Line>,
     store_id: String,
+    owner_from: OwnerFrom,
     file: FileIdentity,
     /// Whether the log knows that the file is gone.
     told_gone: AtomicBool,
@@ -148,9 +158,10 @@ impl SledStore {
         );
         let follower = follower.map_err(io)?;
         let line = follower.line();
+        let reader = PayloadReader { overlay, db: opened.db };
         let (queue, jobs) = Queue::new();
         let writer = Writer {
-            disk: Disk::new(journal, Arc::clone(&overlay), follower, checkpoint.census),
+            disk: Disk::new(journal, reader.clone(), follower, checkpoint.census),
             ledger: opened.ledger,
             names: opened.names,
             shared: Arc::clone(&shared),
@@ -162,11 +173,11 @@ impl SledStore {
             .map_err(io)?;
         Ok(Self {
             queue,
-            db: RwLock::new(Some(opened.db)),
-            overlay,
+            reader: RwLock::new(Some(reader)),
             shared,
             follower: line,
             store_id: opened.store_id,
+            owner_from: opened.owner_from,
             file,
             told_gone: AtomicBool::new(false),
             room: Arc::new(Room::new(options.path.clone())),
@@ -175,16 +186,10 @@ impl SledStore {
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
     fn payloads(&self, task: &Task, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
-        let db = self.db.read();
-        let db = db.as_ref().ok_or(StoreError::Broken)?;
-        let place = ListPlace::of(task);
-        let read = |reference: &PayloadRef| {
-            let bytes = match self.overlay.payload(place, reference) {
-                Some(bytes) => Some(bytes),
-                None => read_payload(db, place, reference)?,
-            };
-            Ok(bytes.map(|bytes| (*reference, bytes)))
-        };
+        let reader = self.reader.read();
+        let reader = reader.as_ref().ok_or(StoreError::Broken)?;
+        let read =
+            |reference: &PayloadRef| Ok(reader.read(task, reference)?.map(|bytes| (*reference, bytes)));
         wanted
             .iter()
             .map(|reference| read(reference).transpose())
@@ -301,6 +306,11 @@ impl Store for SledStore {
         self.shared.hints.subscribe()
     }
 
+    async fn part(&self, number: usize) -> Result<Option<Vec<TaskId>>, StoreError> {
+        self.serves()?;
+        Ok(self.shared.index.part(number))
+    }
+
     async fn sweep(&self, max: usize) -> Result<Swept, StoreError> {
         self.queue.ask(0, |reply| Job::Sweep(max, reply)).await
     }
@@ -355,9 +365,13 @@ impl Store for SledStore {
         &self.store_id
     }
 
+    fn owner_from(&self) -> OwnerFrom {
+        self.owner_from
+    }
+
     async fn close(&self) {
         // The writer's handle is the last one then: when it ends, the files are closed and the directory is free.
-        drop(self.db.write().take());
+        drop(self.reader.write().take());
         loop {
             let (done, closed) = oneshot::channel();
             match self.queue.put(Job::Close(done), 0).await {

@@ -1,36 +1,23 @@
 //! Opening: from a directory to a store that serves.
 
-use std::collections::HashMap;
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use ::sled::Db;
-use task_broker_core::{Task, TaskId, Timestamp};
+use task_broker_core::{OwnerFrom, TaskId, Timestamp};
 
-use super::census::Census;
 use super::checkpoint::Checkpoint;
-use super::directory::{Directory, DirectoryError, LOCK_PATIENCE, LOCK_STEP};
+use super::database::{OPEN_LIMIT, bounded, open_sled, remove_stale_snapshots};
+use super::directory::{Directory, DirectoryError};
+use super::draft::Draft;
 use super::index::Index;
 use super::intern::Interner;
-use super::journal::{Replayed, SECTOR, SLOTS, Segment, replay};
+use super::journal::{SLOTS, Segment};
 use super::ledger::Ledger;
-use super::overlay::Layer;
-use super::seal::Broken;
-use super::tree::{StoredHead, Tree};
-use super::{keys, record, seal};
-use crate::store::{ListPlace, random_name};
-
-/// The version of the layout on disk. See migrations/README.md.
-const FORMAT: u64 = 2;
-
-/// How large the files of a new journal are, in sectors: 1 MiB each. They grow under load.
-const FIRST_SECTORS: u64 = (1 << 20) / SECTOR as u64;
-
-/// How long sled may take to open. A million tasks take a few seconds; some damage makes it hang.
-const OPEN_LIMIT: Duration = Duration::from_mins(5);
+use super::loading::{FORMAT, Facts, open_segments, read_facts, read_format, read_heads, read_journal};
+use super::tree::Tree;
+use super::{compaction, migration};
+use crate::store::random_name;
 
 /// How an embedded store is opened.
 #[derive(Clone, Debug)]
@@ -43,13 +30,28 @@ pub struct SledOptions {
     pub cache_bytes: u64,
     /// Room on the disk that is left alone, in bytes: with less, commands are refused.
     pub spare_bytes: u64,
+    /// What a new store is told about its subjects. One that exists keeps its own.
+    pub owner_from: OwnerFrom,
+    /// Write the store anew when its files are larger than so many bytes and much larger than what they hold; never
+    /// without a number.
+    pub compact_above: Option<u64>,
 }
+
+/// Below this size, in bytes, a compaction is not worth the wait at start.
+const COMPACT_ABOVE_BYTES: u64 = 256 << 20;
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), existing_only: false, cache_bytes: 64 << 20, spare_bytes: 16 << 20 }
+        Self {
+            path: path.into(),
+            existing_only: false,
+            cache_bytes: 64 << 20,
+            spare_bytes: 16 << 20,
+            owner_from: OwnerFrom::default(),
+            compact_above: Some(COMPACT_ABOVE_BYTES),
+        }
     }
 }
 
@@ -60,15 +62,25 @@ pub enum OpenError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// Stored data is missing or wrong.
-    #[error("the store in {} is damaged: {what}. No task was changed; restore a backup", .path.display())]
+    #[error(
+        "the store in {} is damaged: {}: {what}. No acknowledged task was thrown away, but sled may have rewritten its \
+         files: copy the directory before you try again; docs/when-something-is-wrong.md says what to do then",
+        root_of(.path).display(),
+        within(.path)
+    )]
     Damaged {
-        /// The generation.
+        /// The generation, or a file in it.
         path: PathBuf,
         /// What is wrong, and where.
         what: String,
     },
     /// Written by another version of this program.
-    #[error("the store in {} has format {found}, this program knows format {known}", .path.display(), known = FORMAT)]
+    #[error(
+        "the store in {} ({}) has format {found}, this program knows format {FORMAT} and older ones: use the program that \
+         wrote it, or a newer one",
+        root_of(.path).display(),
+        within(.path)
+    )]
     Format {
         /// The generation.
         path: PathBuf,
@@ -76,11 +88,37 @@ pub enum OpenError {
         found: u64,
     },
     /// sled did not come back.
-    #[error("the store in {} did not open within {} s", .path.display(), OPEN_LIMIT.as_secs())]
+    #[error(
+        "the store in {} ({}) did not open within {} s: sled hangs where its files are damaged",
+        root_of(.path).display(),
+        within(.path),
+        OPEN_LIMIT.as_secs()
+    )]
     TimedOut {
         /// The generation.
         path: PathBuf,
     },
+    /// The disk is too full to write the store anew.
+    #[error("no room to write the store in {} anew: {needed} bytes are needed and {free} are free", .path.display())]
+    NoRoom {
+        /// The data directory.
+        path: PathBuf,
+        /// How much is needed.
+        needed: u64,
+        /// How much there is.
+        free: u64,
+    },
+    /// There are tasks where none may be.
+    #[error("the store in {} is not empty: it has {tasks} tasks; import into an empty directory", .path.display())]
+    NotEmpty {
+        /// The data directory.
+        path: PathBuf,
+        /// How many.
+        tasks: u64,
+    },
+    /// A task that is to be taken in is there already.
+    #[error("task {0} comes twice")]
+    Twice(TaskId),
     /// The operating system says no.
     #[error("cannot open the store in {}: {error}", .path.display())]
     Io {
@@ -89,6 +127,21 @@ pub enum OpenError {
         /// What the system said.
         error: std::io::Error,
     },
+}
+
+/// The data directory of a file or generation in it.
+pub(super) fn root_of(path: &Path) -> &Path {
+    let generation = path.ancestors().find(|part| is_generation(part));
+    generation.and_then(Path::parent).unwrap_or(path)
+}
+
+/// The same as seen from the data directory.
+fn within(path: &Path) -> String {
+    path.strip_prefix(root_of(path)).unwrap_or(path).display().to_string()
+}
+
+fn is_generation(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("generation-"))
 }
 
 /// Everything that an open store is made of.
@@ -103,40 +156,65 @@ pub(super) struct Opened {
     pub(super) ledger: Ledger,
     pub(super) names: Interner,
     pub(super) store_id: String,
+    pub(super) owner_from: OwnerFrom,
     pub(super) clean: bool,
     /// The highest time that was persisted.
     pub(super) floor: Timestamp,
     pub(super) fresh: bool,
+    /// What heads and payloads have, in bytes.
+    pub(super) live_bytes: u64,
 }
 
 /// Opens the store, or says what is wrong with it.
 pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     let mut directory = Directory::hold(&options.path, options.existing_only)?;
     let fresh = directory.fresh;
-    let path = directory.generation.clone();
-    remove_stale_snapshots(&path)?;
-    let db = open_sled(&path, options.cache_bytes)?;
     if fresh {
-        initialise(&db, &path)?;
+        let id = random_name();
+        let id = id.map_err(|error| OpenError::Io { path: directory.generation.clone(), error })?;
+        Draft::new(&directory.generation, options.cache_bytes)?.finish(
+            &id,
+            options.owner_from,
+            Timestamp::default(),
+        )?;
         directory.complete()?;
     }
+    let db = open_files(&directory.generation, options.cache_bytes)?;
+    let db = migration::bring_up(&mut directory, db, options.cache_bytes)?;
+    let mut opened = open_generation(directory, db)?;
+    opened.fresh = fresh;
+    // Now that this one is proved, what was before it is not needed.
+    opened.directory.tidy()?;
+    match options.compact_above {
+        Some(bytes) => compaction::where_it_pays(opened, options.cache_bytes, bytes),
+        None => Ok(opened),
+    }
+}
+
+/// Opens sled's files, and nothing more.
+pub(super) fn open_files(generation: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
+    remove_stale_snapshots(generation)?;
+    open_sled(generation, cache_bytes)
+}
+
+/// Proves that the generation in use holds what it must, and lets sled follow its journal.
+pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, OpenError> {
+    let path = directory.generation.clone();
     let damaged = |what: String| OpenError::Damaged { path: path.clone(), what };
     let io = |error| OpenError::Io { path: path.clone(), error };
-    let facts = bounded(&path, || read_facts(&db, &path))?;
-    let mut checkpoint = facts.checkpoint;
+    match bounded(&path, || read_format(&db, &path))? {
+        FORMAT => {}
+        found => return Err(OpenError::Format { path, found }),
+    }
+    let Facts { store_id, owner_from, mut checkpoint } = bounded(&path, || read_facts(&db, &path))?;
     let segments = open_segments(&path, &checkpoint)?;
     let replayed = read_journal(&segments, &checkpoint)?;
     let loaded = bounded(&path, || read_heads(&db, &path, &replayed.layer))?;
     let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
-    if loaded.census != census {
-        return Err(damaged(format!(
-            "sled's files do not hold what was stored: {} tasks should be there, {} are, {}",
-            census.count,
-            loaded.census.count,
-            if loaded.census.count == census.count { "not all as they were" } else { "or not as they were" },
-        )));
+    if let Some(what) = census.misses(loaded.census) {
+        return Err(damaged(what));
     }
-    if fs::read_dir(path.join("blobs")).is_ok_and(|mut blobs| blobs.next().is_some()) {
+    if has_blobs(&path) {
         return Err(damaged("there are files in blobs/, which this program never makes".into()));
     }
     // What the journal holds goes into sled before anything new is taken, and from here on a stop is unclean until it
@@ -160,242 +238,16 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
         index: loaded.index,
         ledger: loaded.ledger,
         names: loaded.names,
-        store_id: facts.store_id,
+        store_id,
+        owner_from,
         clean,
         floor: loaded.floor.max(checkpoint.clock()),
-        fresh,
+        fresh: false,
+        live_bytes: loaded.live_bytes,
     })
 }
 
-/// sled panics where its files are damaged.
-fn bounded<T>(path: &Path, read: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let panicked = |_panic| OpenError::Damaged {
-        path: path.to_owned(),
-        what: "sled panicked while reading its files".into(),
-    };
-    catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
-}
-
-/// Opens the journal's files. A file that is missing, or shorter than it was made, held what nobody knows now.
-fn open_segments(path: &Path, checkpoint: &Checkpoint) -> Result<[Segment; SLOTS], OpenError> {
-    let open = |slot: usize| {
-        let segment = Segment::open(path, slot).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                OpenError::Damaged { path: path.to_owned(), what: format!("journal-{slot} is missing") }
-            }
-            _ => OpenError::Io { path: path.to_owned(), error },
-        })?;
-        let made = checkpoint.sectors.get(slot).copied().unwrap_or_default();
-        if segment.sectors() < made {
-            return Err(OpenError::Damaged {
-                path: path.to_owned(),
-                what: format!(
-                    "journal-{slot} was cut: it has {} bytes of {}",
-                    segment.sectors() * SECTOR as u64,
-                    made * SECTOR as u64
-                ),
-            });
-        }
-        Ok(segment)
-    };
-    Ok([open(0)?, open(1)?])
-}
-
-/// Reads what sled may not have yet.
-fn read_journal(segments: &[Segment; SLOTS], checkpoint: &Checkpoint) -> Result<Replayed, OpenError> {
-    let replayed = replay(segments, checkpoint.key, checkpoint.position)
-        .map_err(|(path, error)| OpenError::Io { path, error })?
-        .map_err(|damage| OpenError::Damaged {
-            what: format!("offset {}: {}", damage.offset, damage.what),
-            path: damage.path,
-        })?;
-    if let Some(cut) = &replayed.cut {
-        tracing::warn!(
-            file = %cut.path.display(),
-            offset = cut.offset,
-            length = cut.length,
-            "the newest group was torn by a crash before anybody was told of it; it is cut off"
-        );
-    }
-    Ok(replayed)
-}
-
-/// sled refuses to open beside the leftovers of a snapshot that was being written; removing them loses nothing
-/// (measured).
-fn remove_stale_snapshots(path: &Path) -> Result<(), OpenError> {
-    let io = |error| OpenError::Io { path: path.to_owned(), error };
-    for entry in fs::read_dir(path).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            fs::remove_file(entry.path()).map_err(io)?;
-        }
-    }
-    Ok(())
-}
-
-/// Opens sled on a thread of its own: damage can make it panic or hang, and neither may be the last word.
-fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> {
-    let config = ::sled::Config::new()
-        .path(path)
-        .cache_capacity(cache_bytes)
-        .segment_size(4 << 20)
-        .flush_every_ms(Some(500));
-    let (tell, told) = mpsc::sync_channel(1);
-    let opening = move || {
-        let opened = catch_unwind(AssertUnwindSafe(|| open_patiently(&config)));
-        // Nobody listens any more if the time limit has passed; the process is ending then.
-        drop(tell.send(opened));
-    };
-    let io = |error| OpenError::Io { path: path.to_owned(), error };
-    std::thread::Builder::new().name("sled-open".into()).spawn(opening).map_err(io)?;
-    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    match told.recv_timeout(OPEN_LIMIT) {
-        Ok(Ok(Ok(db))) => Ok(db),
-        // sled's own lock, which is in the way for long only if somebody removed the directory's lock file.
-        Ok(Ok(Err(error))) if is_locked(&error) => {
-            let path = path.parent().unwrap_or(path).to_owned();
-            Err(DirectoryError::InUse { path, holder: "another process".into() }.into())
-        }
-        Ok(Ok(Err(::sled::Error::Io(error)))) => Err(io(error)),
-        Ok(Ok(Err(error))) => Err(damaged(error.to_string())),
-        Ok(Err(_panic)) => Err(damaged("sled panicked while opening its files".into())),
-        Err(mpsc::RecvTimeoutError::Timeout) => Err(OpenError::TimedOut { path: path.to_owned() }),
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(damaged("sled's thread ended".into())),
-    }
-}
-
-/// Opens sled, waiting a moment for its own lock: a process that dies gives the directory's lock and this one back in
-/// no certain order, and sled's threads may let go of it after its last handle is gone.
-pub(super) fn open_patiently(config: &::sled::Config) -> ::sled::Result<Db> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match config.open() {
-            Err(error) if is_locked(&error) && waited < LOCK_PATIENCE => {
-                std::thread::sleep(LOCK_STEP);
-                waited += LOCK_STEP;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// Whether somebody else holds sled's files. sled has no kind of error for it, only a text.
-fn is_locked(error: &::sled::Error) -> bool {
-    matches!(error, ::sled::Error::Io(error) if error.to_string().contains("could not acquire lock"))
-}
-
-/// Writes the facts about a new store, and its journal, durably.
-fn initialise(db: &Db, path: &Path) -> Result<(), OpenError> {
-    let io = |error| OpenError::Io { path: path.to_owned(), error };
-    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    let id = random_name().map_err(io)?;
-    let mut key = [0; 8];
-    getrandom::fill(&mut key).map_err(std::io::Error::other).map_err(io)?;
-    let key = u64::from_le_bytes(key);
-    for slot in 0..SLOTS {
-        Segment::make(path, slot, key, 0, FIRST_SECTORS).map_err(io)?;
-    }
-    let checkpoint = Checkpoint::first(key, [FIRST_SECTORS; SLOTS]);
-    let checkpoint = checkpoint.seal().map_err(|broken| damaged(broken.to_string()))?;
-    let write = |key: &[u8], body: &[u8]| db.insert(key, seal::seal(key, body));
-    write(keys::FORMAT, &FORMAT.to_be_bytes())
-        .and_then(|_old| write(keys::STORE_ID, id.as_bytes()))
-        .and_then(|_old| db.insert(keys::CHECKPOINT, checkpoint))
-        .and_then(|_old| db.flush())
-        .map_err(|error| damaged(error.to_string()))?;
-    for name in ["db", "conf"] {
-        fs::File::open(path.join(name)).and_then(|file| file.sync_all()).map_err(io)?;
-    }
-    Ok(())
-}
-
-struct Facts {
-    store_id: String,
-    checkpoint: Checkpoint,
-}
-
-/// Reads what is known about the store itself.
-fn read_facts(db: &Db, path: &Path) -> Result<Facts, OpenError> {
-    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    let fact = |key: &'static [u8], name: &str| -> Result<Vec<u8>, OpenError> {
-        let value = db.get(key).map_err(|error| damaged(format!("{name}: {error}")))?;
-        let value = value.ok_or_else(|| damaged(format!("the record of {name} is missing")))?;
-        seal::open(key, &value).map(<[u8]>::to_vec).map_err(|broken| damaged(format!("{name}: {broken}")))
-    };
-    let format = fact(keys::FORMAT, "the format")?;
-    let format = format.try_into().map(u64::from_be_bytes);
-    match format.map_err(|_length| damaged("the format: wrong length".into()))? {
-        FORMAT => {}
-        found => return Err(OpenError::Format { path: path.to_owned(), found }),
-    }
-    let store_id = String::from_utf8(fact(keys::STORE_ID, "the store's id")?);
-    let store_id = store_id.map_err(|_text| damaged("the store's id is no text".into()))?;
-    let checkpoint = Checkpoint::decode(&fact(keys::CHECKPOINT, "the checkpoint")?);
-    let checkpoint = checkpoint.map_err(|broken| damaged(format!("the checkpoint: {broken}")))?;
-    Ok(Facts { store_id, checkpoint })
-}
-
-#[derive(Default)]
-struct Loaded {
-    index: Index,
-    ledger: Ledger,
-    names: Interner,
-    overflows: HashMap<TaskId, Vec<Vec<u8>>>,
-    census: Census,
-    floor: Timestamp,
-}
-
-impl Loaded {
-    fn take(
-        &mut self,
-        place: ListPlace,
-        head: &[u8],
-        decode: impl Fn(&mut Interner) -> Result<Task, Broken>,
-    ) -> Result<(), Broken> {
-        let task = decode(&mut self.names)?;
-        if ListPlace::of(&task) != place {
-            return Err(Broken::Content);
-        }
-        self.census.add(place.id, head);
-        self.floor = self.floor.max(task.updated_at);
-        self.ledger.follow(None, Some(&task));
-        self.index.publish(&Arc::new(task));
-        Ok(())
-    }
-}
-
-/// Reads all heads, the newer ones from the journal. Payloads are proved when they are read.
-fn read_heads(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> {
-    let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
-    let mut loaded = Loaded::default();
-    for entry in db.scan_prefix([keys::HEAD]) {
-        let (key, value) = entry.map_err(|error| damaged(format!("reading heads: {error}")))?;
-        let place = keys::place_of(&key).filter(|_| key.len() == keys::HEAD_BYTES);
-        let place = place.ok_or_else(|| damaged(format!("a head has a key of {} bytes", key.len())))?;
-        let id = place.id;
-        let wrong = |broken| damaged(format!("the head of task {id}: {broken}"));
-        let stored = StoredHead::read(db, place, &key, &value);
-        if layer.get(place).is_some() {
-            // It is about to be written anew, so what is wrong with it does not matter; its pieces do.
-            loaded
-                .overflows
-                .extend(stored.ok().filter(|head| !head.pieces.is_empty()).map(|head| (id, head.pieces)));
-            continue;
-        }
-        let stored = stored.map_err(wrong)?;
-        loaded.take(place, &stored.bytes, |names| stored.task(id, names)).map_err(wrong)?;
-        if !stored.pieces.is_empty() {
-            loaded.overflows.insert(id, stored.pieces);
-        }
-    }
-    for (place, pending) in layer.iter() {
-        let id = place.id;
-        let Some(head) = &pending.head else { continue };
-        loaded
-            .take(place, head, |names| record::decode(id, head, names))
-            .map_err(|broken| damaged(format!("the head of task {id} in the journal: {broken}")))?;
-    }
-    Ok(loaded)
+/// Whether sled has made files that it never syncs.
+pub(super) fn has_blobs(generation: &Path) -> bool {
+    fs::read_dir(generation.join("blobs")).is_ok_and(|mut blobs| blobs.next().is_some())
 }

@@ -107,7 +107,7 @@ fn beginning() -> impl Strategy<Value = Task> {
                 meta: meta.map(|meta| payload(&meta)),
                 key: key.map(|(key, call)| CreateKey::new(&key, Digest(call)).unwrap()),
             };
-            let caller = Caller { subject: creator.map(Arc::from), may_delegate: true };
+            let caller = Caller { subject: creator.map(Arc::from), ..Caller::anonymous().with_delegation() };
             let now = Timestamp::from_millis(created);
             written(create(new, &caller, &limits(), &Usage::default(), now).unwrap()).unwrap()
         },
@@ -125,7 +125,7 @@ fn states(first: Task, steps: &[Step]) -> Vec<Task> {
             if step.by_owner { (&task.owner, Right::Owner) } else { (&task.creator, Right::Creator) };
         let call = Digest(u128::from(step.after_ms) << 64);
         let request = Request {
-            caller: Caller { subject: subject.clone(), may_delegate: false },
+            caller: Caller { subject: subject.clone(), ..Caller::anonymous() },
             right,
             guard: Guard {
                 key: step.key.as_ref().map(|key| CreateKey::new(key, call).unwrap()),

@@ -1,11 +1,15 @@
 //! What the embedded driver promises beyond the contract: what is on disk, and what a start makes of it.
 
+mod check;
+mod compaction;
 mod damage;
 mod directory;
 mod groups;
 mod journal;
 mod leftovers;
+mod migration;
 mod restart;
+mod transfer;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +19,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
+use crate::store::ListPlace;
 use crate::store::Listed;
 use crate::store::suite;
 use crate::store::suite::{
@@ -22,6 +27,7 @@ use crate::store::suite::{
     everything, guarded, id, keyed, new_task, payload, payload_of, set_meta, set_ttl, subject, usage, whole,
     worker,
 };
+use ::sled::Db;
 use bytes::Bytes;
 use task_broker_core::{Command, NewTask, TtlWish, Usage};
 
@@ -50,7 +56,7 @@ fn generation(root: &Path) -> PathBuf {
 
 /// The store's handle on sled.
 fn db(store: &SledStore) -> Db {
-    store.db.read().clone().unwrap()
+    store.reader.read().clone().unwrap().db
 }
 
 /// A copy of the data of a store that is open and quiet: what a process that is killed now would leave behind.
@@ -76,7 +82,7 @@ fn copy(root: &Path) -> TempDir {
 /// Looks at, or into, a store that nobody has open, past all that the driver does.
 fn raw<T>(root: &Path, act: impl FnOnce(&Db) -> T) -> T {
     let config = ::sled::Config::new().path(generation(root)).segment_size(4 << 20).flush_every_ms(None);
-    let db = open::open_patiently(&config).unwrap();
+    let db = database::open_patiently(&config).unwrap();
     let result = act(&db);
     db.flush().unwrap();
     result

@@ -12,6 +12,7 @@ use task_broker_core::{PayloadRef, Task, TaskId};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::checkpoint::Checkpoint;
+use super::database::sled_says;
 use super::intern::Interner;
 use super::overlay::{Layer, Pending};
 use super::seal::Broken;
@@ -28,7 +29,7 @@ const INLINE_HEAD_BYTES: usize = 16 * 1024;
 /// Why sled could not follow. Final for this process: what is in its files now is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    #[error("sled: {0}")]
+    #[error("sled: {}", sled_says(.0))]
     Sled(#[from] ::sled::Error),
     #[error("fdatasync: {0}")]
     Sync(#[from] std::io::Error),
@@ -206,7 +207,8 @@ impl Tree {
         })
     }
 
-    fn is_named(&self, key: &[u8], find: &impl Fn(TaskId) -> Option<Arc<Task>>) -> bool {
+    /// Whether a head names this key.
+    pub(super) fn is_named(&self, key: &[u8], find: &impl Fn(TaskId) -> Option<Arc<Task>>) -> bool {
         let Some(place) = keys::place_of(key) else { return false };
         if self.overflows.get(&place.id).is_some_and(|pieces| pieces.iter().any(|piece| piece == key)) {
             return true;
@@ -300,7 +302,7 @@ pub(super) fn read_payload(
         // A read of damaged data can panic inside sled; the request must get an answer all the same.
         let value = catch_unwind(AssertUnwindSafe(|| db.get(&key)))
             .map_err(|_panic| damaged(&"sled panicked"))?
-            .map_err(|error| damaged(&error))?;
+            .map_err(|error| damaged(&sled_says(&error)))?;
         let Some(value) = value else { return Ok(None) };
         bytes.extend_from_slice(seal::peek(&value));
         values.push((key, value));

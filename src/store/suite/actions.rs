@@ -98,7 +98,7 @@ pub(in crate::store) fn create_key(key: &str) -> CreateKey {
 }
 
 pub(in crate::store) fn insertion(creator: &Subject, new: NewTask, limits: Limits) -> Insertion {
-    let caller = Caller { subject: creator.clone(), may_delegate: true };
+    let caller = Caller { subject: creator.clone(), may_delegate: true, may_administer: false };
     Insertion {
         id: new.id,
         creator: creator.clone(),
@@ -134,11 +134,12 @@ pub(in crate::store) fn update(id: TaskId, command: Command, guard: Guard) -> Up
         id,
         payload_bytes: command.payload_bytes(),
         decide: Box::new(move |task: &Task, situation: &Situation| {
-            let caller = Caller { subject: task.creator.clone(), may_delegate: true };
+            let caller = Caller { subject: task.creator.clone(), may_delegate: true, may_administer: false };
             let request =
                 Request { caller, right: Right::Creator, guard: guard.clone(), command: command.clone() };
             execute(task, &request, &limits, &situation.usage, situation.now)
         }),
+        show: None,
     }
 }
 

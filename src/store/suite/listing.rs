@@ -218,3 +218,19 @@ pub(in crate::store) async fn a_list_of_somebody_who_owns_and_creates_is_complet
         }
     }
 }
+
+pub(in crate::store) async fn the_parts_together_are_all_tasks_once(store: &dyn Store, clock: &Clock) {
+    let mut expected = tasks(store, clock, 1..301, 3).await;
+    carried_out(store, id(300), Command::Discard).await;
+    expected.retain(|task| *task != id(300));
+    carried_out(store, id(299), set_ttl(0)).await;
+    let (mut found, mut number) = (Vec::new(), 0);
+    while let Some(part) = store.part(number).await.unwrap() {
+        found.extend(part);
+        number += 1;
+    }
+    assert_eq!(store.part(number + 1).await, Ok(None), "behind the last part there is nothing");
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected, "each once, one that has expired and is not swept included");
+}

@@ -48,6 +48,7 @@ macro_rules! contract {
                 concurrent_updates_lose_nothing,
                 of_many_writes_that_expect_one_revision_one_is_carried_out,
                 what_was_answered_is_seen_by_every_later_read,
+                an_update_shows_the_payloads_of_the_state_that_it_made,
             }
             reading {
                 an_unknown_task_reads_as_absent,
@@ -72,6 +73,7 @@ macro_rules! contract {
                 changes_while_somebody_pages_neither_double_nor_hide_a_task,
                 a_filter_that_matches_little_still_finds_everything,
                 a_list_of_somebody_who_owns_and_creates_is_complete,
+                the_parts_together_are_all_tasks_once,
             }
             usage {
                 usage_is_exact_after_every_step,

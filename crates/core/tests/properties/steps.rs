@@ -32,7 +32,7 @@ impl Person {
     }
 
     pub(crate) fn caller(self) -> Caller {
-        Caller { subject: self.subject(), may_delegate: false }
+        Caller { subject: self.subject(), ..Caller::default() }
     }
 }
 

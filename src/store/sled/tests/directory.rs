@@ -84,8 +84,9 @@ async fn a_current_that_names_no_generation_is_refused_and_left_alone() {
         b"\n",
         b"rubbish\n",
         b"generation-\n",
-        b"generation-2\n",
         b"generation-1 \n",
+        b"generation-01\n",
+        b"generation-+1\n",
         b"generation-x\n",
         b"generation-1/../generation-1\n",
         b"../generation-1\n",
@@ -220,4 +221,65 @@ async fn a_path_that_is_a_file_is_an_error_that_names_it() {
     };
     assert!(text.contains(&*file.to_string_lossy()), "{text}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn what_current_names_and_is_not_there_is_named() {
+    let directory = closed_store().await;
+    let (root, db) = (directory.path(), generation(directory.path()).join("db"));
+    let assert_names = |missing: &str, generation: &str| {
+        let (error, text) = refusal(&SledOptions::new(root));
+        assert!(matches!(error, DirectoryError::NoGeneration { .. }), "{text}");
+        assert!(text.contains(missing) && text.contains(generation), "{text}");
+    };
+    let data = fs::read(&db).unwrap();
+    fs::write(&db, "").unwrap();
+    assert_names("db in it is empty", "generation-1");
+    fs::remove_file(&db).unwrap();
+    assert_names("db in it is missing", "generation-1");
+    fs::create_dir(&db).unwrap();
+    assert_names("db in it is no file", "generation-1");
+    fs::remove_dir(&db).unwrap();
+    fs::write(&db, data).unwrap();
+    fs::write(root.join("CURRENT"), "generation-2\n").unwrap();
+    assert_names("no such directory", "generation-2");
+    fs::write(root.join("CURRENT"), "generation-1\n").unwrap();
+    assert_serves(root).await;
+}
+
+#[tokio::test]
+async fn generations_that_nobody_needs_go_at_the_next_start_and_others_stay() {
+    let directory = closed_store().await;
+    let root = directory.path();
+    fs::rename(generation(root), root.join("generation-3")).unwrap();
+    fs::write(root.join("CURRENT"), "generation-3\n").unwrap();
+    let make = |name: &str, files: &[&str]| {
+        fs::create_dir(root.join(name)).unwrap();
+        for file in files {
+            fs::write(root.join(name).join(file), "x").unwrap();
+        }
+    };
+    make("generation-1", &["db"]);
+    make("generation-2", &["INCOMPLETE"]);
+    make("generation-4", &["INCOMPLETE", "db"]);
+    make("generation-5", &[]);
+    make("generation-6", &["db"]);
+    assert_serves(root).await;
+    assert_eq!(names(root), ["CURRENT", "LOCK", "generation-3", "generation-6"].map(str::to_owned).into());
+}
+
+#[tokio::test]
+async fn whoever_only_looks_holds_the_directory_and_changes_nothing() {
+    let directory = closed_store().await;
+    let root = directory.path();
+    let lock = fs::read(root.join("LOCK")).unwrap();
+    let watched = super::super::directory::watch(root).unwrap();
+    let (error, text) = refusal(&SledOptions::new(root));
+    assert!(matches!(error, DirectoryError::InUse { .. }), "{text}");
+    assert_eq!(fs::read(root.join("LOCK")).unwrap(), lock);
+    drop(watched);
+    fs::remove_file(root.join("LOCK")).unwrap();
+    drop(super::super::directory::watch(root).unwrap());
+    assert!(!root.join("LOCK").exists());
+    assert_serves(root).await;
 }

@@ -1,34 +1,79 @@
 //! The keys of the operator, and the signature of a token.
 
-use std::fmt;
+mod jwks;
+mod pem;
+mod public;
 
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, DecodingKey, crypto};
 
+use self::public::Verifier;
 use super::{Secret, Unauthorized, header::Header};
+
+pub use self::jwks::{JwksError, KeySet, MAX_JWKS_BYTES, MAX_JWKS_KEYS, Skipped};
+pub use self::pem::{PemError, PublicKeyFile};
+pub use self::public::KeyFault;
 
 /// One key, for one algorithm.
 ///
 /// The algorithm belongs to the key, never to the token: otherwise whoever knows a public key could sign tokens
-/// with it as an HMAC secret (RFC 8725 3.1; case C03). Keys of other kinds get a constructor each.
+/// with it as an HMAC secret (RFC 8725 3.1; case C03). A public key that may be used with several algorithms is
+/// several of these.
 #[derive(Clone)]
 pub struct Key {
     algorithm: Algorithm,
     /// The name by which tokens must ask for it; a key without one is tried for any token of its algorithm.
-    id: Option<String>,
-    material: DecodingKey,
+    id: Option<Arc<str>>,
+    material: Material,
+}
+
+#[derive(Clone)]
+enum Material {
+    /// A shared secret.
+    Shared(DecodingKey),
+    /// Somebody's public key, which was parsed and checked once.
+    Public(Arc<Verifier>),
 }
 
 impl Key {
     /// A key for HS256 without a name.
     #[must_use]
     pub fn hs256(secret: &Secret) -> Self {
-        Self { algorithm: Algorithm::HS256, id: None, material: secret.verifying().clone() }
+        let material = Material::Shared(secret.verifying().clone());
+        Self { algorithm: Algorithm::HS256, id: None, material }
+    }
+
+    /// One key for each algorithm that this public key may be used with.
+    fn public(id: Option<&str>, verifiers: Vec<Verifier>) -> Vec<Self> {
+        let id: Option<Arc<str>> = id.map(Arc::from);
+        let key = |verifier: Verifier| Self {
+            algorithm: verifier.algorithm(),
+            id: id.clone(),
+            material: Material::Public(Arc::new(verifier)),
+        };
+        verifiers.into_iter().map(key).collect()
     }
 
     /// Whether tokens with this header may be signed with this key. A key that has a name is only for tokens that
     /// say it, one without a name is for any. The `kid` is compared and used for nothing else (case C05).
     fn fits(&self, header: &Header) -> bool {
-        self.algorithm == header.algorithm && (self.id.is_none() || self.id == header.kid)
+        self.algorithm == header.algorithm
+            && (self.id.is_none() || self.id.as_deref() == header.kid.as_deref())
+    }
+
+    /// Whether this key signed the message. The signature comes in both forms, as it was sent and decoded.
+    fn signed(&self, message: &str, text: &str, signature: &[u8]) -> bool {
+        match &self.material {
+            // The comparison takes constant time (aws-lc).
+            Material::Shared(secret) => {
+                crypto::verify(text, message.as_bytes(), secret, self.algorithm).unwrap_or(false)
+            }
+            Material::Public(verifier) => verifier.verify(message.as_bytes(), signature),
+        }
     }
 }
 
@@ -64,6 +109,26 @@ impl Keys {
         self.0.is_empty()
     }
 
+    /// How many there are, one for each algorithm that a key is for.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds keys.
+    pub fn extend(&mut self, keys: impl IntoIterator<Item = Key>) {
+        self.0.extend(keys);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+
+    /// Whether some key has this name.
+    pub(super) fn knows(&self, kid: &str) -> bool {
+        self.0.iter().any(|key| key.id.as_deref() == Some(kid))
+    }
+
     /// Checks that one of the fitting keys signed `message`. `signature` is the third part of the token as it was
     /// sent.
     pub(super) fn verify(&self, header: &Header, message: &str, signature: &str) -> Result<(), Unauthorized> {
@@ -71,11 +136,9 @@ impl Keys {
         if fitting.peek().is_none() {
             return Err(Unauthorized::NO_KEY);
         }
-        // The comparison takes constant time (aws-lc). The signature is decoded strictly, so that it has exactly
-        // one spelling; one that cannot be decoded is an error and counts as "does not match".
-        let signed = fitting.any(|key| {
-            crypto::verify(signature, message.as_bytes(), &key.material, key.algorithm).unwrap_or(false)
-        });
+        // Strictly, so that a signature has exactly one spelling; one that cannot be decoded does not match.
+        let Ok(decoded) = URL_SAFE_NO_PAD.decode(signature) else { return Err(Unauthorized::BAD_SIGNATURE) };
+        let signed = fitting.any(|key| key.signed(message, signature, &decoded));
         if signed { Ok(()) } else { Err(Unauthorized::BAD_SIGNATURE) }
     }
 }
@@ -93,7 +156,7 @@ mod tests {
     }
 
     fn key(text: &str, id: Option<&str>) -> Key {
-        Key { id: id.map(str::to_owned), ..Key::hs256(&secret(text)) }
+        Key { id: id.map(Arc::from), ..Key::hs256(&secret(text)) }
     }
 
     fn verify(keys: &Keys, signer: &str, kid: Option<&str>) -> Result<(), Unauthorized> {

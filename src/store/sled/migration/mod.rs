@@ -1,0 +1,63 @@
+//! From the format of an older program to this one's: one step after the other, each into a new generation. The rules are
+//! in migrations/README.md, the reason of each step in a directory beside it.
+
+pub(super) mod format_1;
+
+use std::path::PathBuf;
+
+use ::sled::Db;
+
+use super::database::bounded;
+use super::directory::{Directory, discard};
+use super::loading::{FORMAT, read_format};
+use super::open::{OpenError, open_files};
+
+/// The places at which a step can be cut, for whoever watches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is a new, empty generation.
+    Begun,
+    /// So many tasks are in it.
+    Copied(u64),
+    /// It is complete, durable and proved.
+    Proved,
+    /// CURRENT names it.
+    Turned,
+}
+
+/// Brings the store to the format of this program, if it is older.
+pub(super) fn bring_up(directory: &mut Directory, db: Db, cache_bytes: u64) -> Result<Db, OpenError> {
+    bring_up_in_steps(directory, db, cache_bytes, &mut |_| {})
+}
+
+pub(super) fn bring_up_in_steps(
+    directory: &mut Directory,
+    db: Db,
+    cache_bytes: u64,
+    step: &mut dyn FnMut(Step),
+) -> Result<Db, OpenError> {
+    let path: PathBuf = directory.generation.clone();
+    if bounded(&path, || read_format(&db, &path))? != format_1::FORMAT {
+        // Another one is the business of whoever reads it.
+        return Ok(db);
+    }
+    tracing::info!(from = format_1::FORMAT, to = FORMAT, path = %path.display(), "migrating the store");
+    let new = directory.draft()?;
+    step(Step::Begun);
+    let copied = format_1::copy(&db, &path, &new, cache_bytes, &mut |tasks| step(Step::Copied(tasks)));
+    let tasks = match copied {
+        Ok(tasks) => tasks,
+        Err(error) => {
+            if let Err(left) = discard(&new) {
+                tracing::warn!(%left, "an unfinished generation could not be removed; the next start does it");
+            }
+            return Err(error);
+        }
+    };
+    step(Step::Proved);
+    drop(db);
+    directory.turn_to(new)?;
+    step(Step::Turned);
+    tracing::info!(tasks, generation = %directory.generation.display(), "migrated the store");
+    open_files(&directory.generation, cache_bytes)
+}

@@ -1,0 +1,117 @@
+//! `task-broker export --url`: from a running broker.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use super::ToolError;
+use super::export::report;
+use super::output::{Output, Sink};
+use crate::archive::{Ending, MAX_LINE_BYTES, Part, Reader};
+
+/// How long a broker may take for each piece of its answer.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How much of a refusal is read, in bytes.
+const REFUSAL_BYTES: usize = 64 * 1024;
+
+/// Exports from a running broker, and checks each line as it comes.
+///
+/// # Errors
+/// [`ToolError`]; there is no export then.
+pub async fn export_broker(
+    url: &str,
+    token: Option<&str>,
+    output: &Output,
+    told: &mut dyn Write,
+) -> Result<(), ToolError> {
+    let failed = |what: String| ToolError::Remote { url: url.to_owned(), what };
+    let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+    let authority = authority
+        .filter(|authority| !authority.is_empty() && !authority.contains('/'))
+        .ok_or_else(|| failed("--url must be http://HOST:PORT".into()))?;
+    let response = ask(authority, token).await.map_err(failed)?;
+    let (head, body) = response.into_parts();
+    if head.status != StatusCode::OK {
+        return Err(failed(refusal(head.status, body).await));
+    }
+    let mut sink = Sink::open(output)?;
+    let ending = receive(body, &mut sink).await.map_err(|broken| match broken {
+        Broken::Here(error) => error,
+        Broken::There(what) => failed(what),
+    })?;
+    sink.finish()?;
+    report(&ending, told)
+}
+
+async fn ask(authority: &str, token: Option<&str>) -> Result<Response<Incoming>, String> {
+    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let address = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+    let within = |_elapsed| format!("no answer within {} s", PATIENCE.as_secs());
+    let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(&address)).await.map_err(within)?;
+    let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    // It ends with the response.
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(Method::POST).uri("/export").header(HOST, authority);
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::<Bytes>::new()).map_err(|_what| "the token has odd characters")?;
+    let response = tokio::time::timeout(PATIENCE, sender.send_request(request)).await.map_err(within)?;
+    response.map_err(|error| error.to_string())
+}
+
+/// Why the broker does not want to.
+async fn refusal(status: StatusCode, body: Incoming) -> String {
+    let text = Limited::new(body, REFUSAL_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
+    let error: Option<serde_json::Value> = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let message = error.as_ref().and_then(|error| error.pointer("/error/message")?.as_str());
+    let scope = error.as_ref().and_then(|error| error.pointer("/error/data/scope")?.as_str());
+    let scope = scope.map(|scope| format!(" (needs the scope {scope})")).unwrap_or_default();
+    format!("refused with {status}: {}{scope}", message.unwrap_or("no reason given"))
+}
+
+/// What ends a transfer early.
+enum Broken {
+    /// Here.
+    Here(ToolError),
+    /// There.
+    There(String),
+}
+
+async fn receive(mut body: Incoming, sink: &mut Sink) -> Result<Ending, Broken> {
+    let mut reader = Reader::new();
+    let mut line = Vec::new();
+    let mut ending = None;
+    loop {
+        let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+        let frame = frame
+            .map_err(|_elapsed| Broken::There(format!("nothing more came for {} s", PATIENCE.as_secs())))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|_error| Broken::There("the broker broke off; its log says why".into()))?;
+        let Ok(mut data) = frame.into_data() else { continue };
+        while let Some(end) = data.iter().position(|byte| *byte == b'\n') {
+            line.extend_from_slice(&data.split_to(end + 1));
+            if let Part::End(end) = reader.line(&line).map_err(|error| Broken::There(error.to_string()))? {
+                ending = Some(end);
+            }
+            sink.write(&line).map_err(Broken::Here)?;
+            line.clear();
+        }
+        line.extend_from_slice(&data);
+        if line.len() as u64 > MAX_LINE_BYTES {
+            return Err(Broken::There("a line is too long".into()));
+        }
+    }
+    reader.finish().map_err(|error| Broken::There(error.to_string()))?;
+    ending.ok_or_else(|| Broken::There("it has no last line".into()))
+}
