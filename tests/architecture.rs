@@ -82,6 +82,29 @@ const MANIFESTS: &[(&str, &[&str])] = &[
     ("crates/core", &["bytes", "thiserror", "xxhash-rust"]),
     // The wire types: nothing of the server, not even the rules.
     ("crates/protocol", &["bytes", "serde", "serde_json", "thiserror"]),
+    // The client: the wire and what sends it. Never the server, and not its rules.
+    (
+        "crates/client",
+        &[
+            "async-trait",
+            "bytes",
+            "futures-core",
+            "getrandom",
+            "http",
+            "http-body-util",
+            "hyper",
+            "hyper-rustls",
+            "hyper-util",
+            "rustls",
+            "serde",
+            "serde_json",
+            "task-broker-protocol",
+            "thiserror",
+            "tokio",
+            "tower-mcp",
+            "tracing",
+        ],
+    ),
 ];
 
 /// What a crate must never depend on, whatever else it needs.

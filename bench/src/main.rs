@@ -9,6 +9,7 @@ mod baseline;
 mod clock;
 mod commands;
 mod connection;
+mod counting;
 mod load;
 mod options;
 mod payload;
@@ -25,7 +26,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::{get, lifecycle, million, open_loop, waits};
+use crate::commands::{client, get, lifecycle, million, open_loop, waits};
 
 /// Measures task-broker, on the loopback interface alone
 #[derive(Debug, Parser)]
@@ -39,6 +40,8 @@ enum Command {
     OpenLoop(open_loop::Args),
     /// How soon a waiter hears of a completion, and of an expiry
     Waits(waits::Args),
+    /// What a call of RemoteTaskStore costs next to an echo, and the requests of each operation of tower-mcp's router
+    Client(client::Args),
     /// A million tasks: time to start, memory, and the sweep of half of them, against the limits
     Million(million::Args),
     /// The server that the broker is compared with; started by the other subcommands
@@ -53,6 +56,7 @@ impl Command {
             Self::Lifecycle(args) => lifecycle::run(args).await?,
             Self::OpenLoop(args) => open_loop::run(args).await?,
             Self::Waits(args) => waits::run(args).await?,
+            Self::Client(args) => client::run(args).await?,
             Self::Million(args) => return million::run(args).await,
             Self::BaselineServer(args) => baseline::run(args).await?,
         }

@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use self::hub::Hub;
 use self::seats::Seats;
 use crate::store::{
-    Applied, Health, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Store, StoreError, Update,
-    Updated,
+    Applied, Health, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Show, Store, StoreError,
+    Update, Updated,
 };
 
 pub use self::refusal::Refusal;
@@ -212,13 +212,25 @@ impl Broker {
     /// [`Refusal::NotFound`] for an unknown, expired or foreign task; what the core rejects;
     /// [`Refusal::Unavailable`] when the store cannot take it.
     pub async fn execute(&self, id: TaskId, request: Request) -> Result<Applied, Refusal> {
+        self.decide(id, request, None).await
+    }
+
+    /// Carries out a command and shows the task as the command has left it: outcome and snapshot are one instant.
+    ///
+    /// # Errors
+    /// As for [`Broker::execute`].
+    pub async fn execute_and_show(&self, id: TaskId, request: Request) -> Result<Applied, Refusal> {
+        self.decide(id, request, Some(|task| View::Snapshot.payloads(task))).await
+    }
+
+    async fn decide(&self, id: TaskId, request: Request, show: Option<Show>) -> Result<Applied, Refusal> {
         self.limits.check_command(&request.command)?;
         let payload_bytes = request.command.payload_bytes();
         let limits = self.limits.clone();
         let decide = Box::new(move |task: &Task, situation: &crate::store::Situation| {
             execute(task, &request, &limits, &situation.usage, situation.now)
         });
-        match self.store.update(Update { id, payload_bytes, decide }).await? {
+        match self.store.update(Update { id, payload_bytes, decide, show }).await? {
             Updated::Applied(applied) => Ok(applied),
             Updated::Absent => Err(Refusal::NotFound),
             Updated::Rejected(rejection) => Err(rejection.into()),
@@ -241,27 +253,6 @@ impl Broker {
             Ok(view.payloads(task))
         };
         match self.store.read(id, &select).await? {
-            None => Err(Refusal::NotFound),
-            Some(Err(rejection)) => Err(rejection.into()),
-            Some(Ok(Reading { task, payloads, now })) => Ok(Snapshot { task, payloads, now }),
-        }
-    }
-
-    /// The task as a command of its creator has left it. Should it have moved on since, the newer state is shown.
-    ///
-    /// # Errors
-    /// [`Refusal::NotFound`] when it has gone since.
-    pub async fn view_after(&self, applied: Applied, caller: &Caller) -> Result<Snapshot, Refusal> {
-        let Applied { task, now, .. } = applied;
-        if View::Snapshot.payloads(&task).is_empty() {
-            return Ok(Snapshot { task, payloads: Payloads::default(), now });
-        }
-        let wanted = Arc::clone(&task);
-        let select = move |current: &Task, now: Timestamp| {
-            may_see(current, caller, Right::Creator, now)?;
-            Ok(View::Snapshot.payloads(if current.revision == wanted.revision { &wanted } else { current }))
-        };
-        match self.store.read(task.id, &select).await? {
             None => Err(Refusal::NotFound),
             Some(Err(rejection)) => Err(rejection.into()),
             Some(Ok(Reading { task, payloads, now })) => Ok(Snapshot { task, payloads, now }),

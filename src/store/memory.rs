@@ -41,6 +41,18 @@ struct Kept {
     payloads: HashMap<PayloadRef, Bytes>,
 }
 
+impl Kept {
+    fn find(&self, wanted: &[PayloadRef]) -> Result<Payloads, StoreError> {
+        let find = |reference: &PayloadRef| match self.payloads.get(reference) {
+            Some(bytes) => Ok((*reference, bytes.clone())),
+            None => {
+                Err(StoreError::Damaged { place: format!("payload {reference:?} of task {}", self.task.id) })
+            }
+        };
+        wanted.iter().map(find).collect()
+    }
+}
+
 impl MemoryStore {
     /// An empty store. `id` names it; no two stores share one.
     #[must_use]
@@ -124,7 +136,9 @@ impl Store for MemoryStore {
             };
             let (outcome, replayed) = (transition.outcome, transition.replayed);
             match self.carry_out(state, insertion.id, None, transition.effect) {
-                Some(task) => Inserted::Created(Applied { outcome, replayed, task, now }),
+                Some(task) => {
+                    Inserted::Created(Applied { outcome, replayed, task, payloads: Payloads::default(), now })
+                }
                 None => Inserted::Rejected(Rejection::invalid("taskId", "a new task was not written")),
             }
         })
@@ -134,19 +148,23 @@ impl Store for MemoryStore {
         self.with_state(|state| {
             let now = self.clock.now();
             let Some(before) = state.tasks.get(&update.id).map(|kept| Arc::clone(&kept.task)) else {
-                return Updated::Absent;
+                return Ok(Updated::Absent);
             };
             let situation = Situation { now, usage: state.usage(&before.owner) };
             let transition = match (update.decide)(&before, &situation) {
                 Ok(transition) => transition,
-                Err(rejection) => return Updated::Rejected(rejection),
+                Err(rejection) => return Ok(Updated::Rejected(rejection)),
             };
             let (outcome, replayed) = (transition.outcome, transition.replayed);
-            match self.carry_out(state, update.id, Some(before), transition.effect) {
-                Some(task) => Updated::Applied(Applied { outcome, replayed, task, now }),
-                None => Updated::Absent,
-            }
-        })
+            let Some(task) = self.carry_out(state, update.id, Some(before), transition.effect) else {
+                return Ok(Updated::Absent);
+            };
+            let payloads = match (update.show, state.tasks.get(&update.id)) {
+                (Some(show), Some(kept)) => kept.find(&show(&task))?,
+                _ => Payloads::default(),
+            };
+            Ok(Updated::Applied(Applied { outcome, replayed, task, payloads, now }))
+        })?
     }
 
     async fn read(
@@ -161,11 +179,7 @@ impl Store for MemoryStore {
                 Ok(wanted) => wanted,
                 Err(rejection) => return Ok(Some(Err(rejection))),
             };
-            let find = |reference: &PayloadRef| match kept.payloads.get(reference) {
-                Some(bytes) => Ok((*reference, bytes.clone())),
-                None => Err(StoreError::Damaged { place: format!("payload {reference:?} of task {id}") }),
-            };
-            let payloads = wanted.iter().map(find).collect::<Result<Payloads, _>>()?;
+            let payloads = kept.find(&wanted)?;
             Ok(Some(Ok(Reading { task: Arc::clone(&kept.task), payloads, now })))
         })?
     }

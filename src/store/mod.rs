@@ -72,7 +72,13 @@ pub struct Update {
     pub payload_bytes: u64,
     /// Decides.
     pub decide: Decide,
+    /// Which payloads of the task, as the decision leaves it, come with the answer. Read in the same atomic step: a read
+    /// after it would show a later state, or none.
+    pub show: Option<Show>,
 }
+
+/// Chooses payloads of a task.
+pub type Show = fn(&Task) -> Vec<PayloadRef>;
 
 impl fmt::Debug for Update {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,6 +117,8 @@ pub struct Applied {
     pub replayed: bool,
     /// The task as it is after the decision; of a removed task its last state.
     pub task: Arc<Task>,
+    /// The payloads that the update asked for.
+    pub payloads: Payloads,
     /// The store's time of the decision.
     pub now: Timestamp,
 }

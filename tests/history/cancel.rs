@@ -50,7 +50,6 @@ fn contradictions(method: &str, more: &Value, contradict: impl Fn(&Value, &Value
 }
 
 #[test]
-#[ignore = "known: fails, see docs/history-checker.md"]
 fn the_answer_of_a_cancel_is_one_revision() {
     let found = contradictions("store/setMeta", &json!({"meta": {"n": 2}}), |cancelled, other| {
         // The cancel made revision 2 and the new meta revision 3, and both are in one answer.
@@ -61,7 +60,6 @@ fn the_answer_of_a_cancel_is_one_revision() {
 }
 
 #[test]
-#[ignore = "known: fails, see docs/history-checker.md"]
 fn a_cancel_that_was_carried_out_is_not_told_that_there_is_no_task() {
     let found = contradictions("store/discard", &json!({}), |cancelled, other| {
         // What was discarded was cancelled, by the only cancel there is.

@@ -47,7 +47,6 @@ fn a_broker_that_does_as_it_should_is_linearizable() {
     for seed in 0..3 {
         let (findings, _) = findings(Fault::None, seed);
         assert!(findings.violations.is_empty(), "seed {seed}: {findings}\n{}", findings.violations[0]);
-        assert!(findings.late_views.is_empty(), "seed {seed}: {findings}\n{}", findings.late_views[0]);
         assert_eq!(findings.undecided, 0, "seed {seed}: {findings}");
     }
 }

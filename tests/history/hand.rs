@@ -10,7 +10,7 @@ use task_broker_protocol::shapes::{self, Outcome, Snapshot};
 
 use crate::call::{self, Act, Call, Who, Wish, ask, payload};
 use crate::fake::{limits, status, time};
-use crate::judge::{Judgement, Tables, judge};
+use crate::judge::{Judgement, judge};
 use crate::op::{Op, Seen, Told, What, Window};
 use crate::recording::History;
 
@@ -76,7 +76,6 @@ impl Hand {
             label: format!("{what:?}").chars().take(40).collect::<String>().into(),
             what,
             seen,
-            half_of: None,
         });
     }
 
@@ -115,7 +114,7 @@ impl Hand {
 
     fn judge(mut self) -> Judgement {
         self.history.ops.sort_by_key(|op| op.from);
-        judge(self.id, &self.limits, &self.history, Tables { late_view: true, violation: true })
+        judge(self.id, &self.limits, &self.history, true)
     }
 
     fn assert_right(self) {

@@ -23,8 +23,6 @@ pub(crate) struct Findings {
     /// Calls in the longest history.
     pub(crate) longest: usize,
     pub(crate) undecided: usize,
-    /// Histories that have an order only if the view in the answer of `store/cancel` may be a later one.
-    pub(crate) late_views: Vec<String>,
     /// What has no explanation.
     pub(crate) violations: Vec<String>,
     /// See [`crate::recording::Histories::earliest`].
@@ -43,9 +41,8 @@ impl Findings {
         for (id, history) in &found.tasks {
             self.histories += 1;
             self.longest = self.longest.max(history.ops.len());
-            match judge(*id, &recording.limits, history, self.tables_left()) {
+            match judge(*id, &recording.limits, history, self.violations.len() < TABLES) {
                 Judgement::Linearizable => {}
-                Judgement::LateView(table) => self.late_views.push(table),
                 Judgement::Violated(table) => self.violations.push(table),
                 Judgement::Undecided => self.undecided += 1,
             }
@@ -53,42 +50,21 @@ impl Findings {
     }
 }
 
-impl Findings {
-    fn tables_left(&self) -> Tables {
-        Tables { late_view: self.late_views.len() < TABLES, violation: self.violations.len() < TABLES }
-    }
-}
-
-/// Which findings are to be explained.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tables {
-    pub(crate) late_view: bool,
-    pub(crate) violation: bool,
-}
-
 /// The verdict on one task.
 #[derive(Debug)]
 pub(crate) enum Judgement {
     Linearizable,
-    /// Linearizable with [`History::with_late_views`] only. The table shows why not without.
-    LateView(String),
     Violated(String),
     Undecided,
 }
 
-/// Judges the history of one task.
-pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History, tables: Tables) -> Judgement {
+/// Judges the history of one task. `explained` says whether a violation gets a table.
+pub(crate) fn judge(id: TaskId, limits: &Limits, history: &History, explained: bool) -> Judgement {
     let spec = Spec { id, limits, times: &history.times };
     match search(&spec, &history.ops, STEPS) {
-        Verdict::Linearizable => return Judgement::Linearizable,
-        Verdict::Undecided => return Judgement::Undecided,
-        Verdict::Violated(_) => {}
-    }
-    let late = history.with_late_views();
-    match search(&spec, &late.ops, STEPS) {
-        Verdict::Linearizable => Judgement::LateView(explain(&spec, history, tables.late_view)),
+        Verdict::Linearizable => Judgement::Linearizable,
         Verdict::Undecided => Judgement::Undecided,
-        Verdict::Violated(_) => Judgement::Violated(explain(&spec, &late, tables.violation)),
+        Verdict::Violated(_) => Judgement::Violated(explain(&spec, history, explained)),
     }
 }
 
@@ -107,7 +83,7 @@ impl fmt::Display for Findings {
         write!(
             f,
             "{} calls ({} without an answer), {} kills, {} histories (the longest with {} calls): {} violations, {} \
-             undecided, {} with a late view; a task was dated at most {} ms before its call",
+             undecided; a task was dated at most {} ms before its call",
             self.calls,
             self.open,
             self.kills,
@@ -115,7 +91,6 @@ impl fmt::Display for Findings {
             self.longest,
             self.violations.len(),
             self.undecided,
-            self.late_views.len(),
             self.earliest
         )
     }

@@ -92,8 +92,6 @@ pub(crate) struct Op {
     pub(crate) label: Arc<str>,
     pub(crate) what: What,
     pub(crate) seen: Seen,
-    /// The number of the call whose second half this is: it can only come after the first.
-    pub(crate) half_of: Option<usize>,
 }
 
 impl Op {

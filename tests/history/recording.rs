@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use task_broker_core::{Command, Limits, Right, TaskId};
+use task_broker_core::{Limits, Right, TaskId};
 use task_broker_protocol::shapes::{Snapshot, Task};
 
 use crate::call::{Act, Call, Reply, View, Who};
 use crate::compare::millis;
 use crate::op::{Op, Seen, Times, Told, What, Window};
 
-/// How much earlier than the beginning of a command its decision may be dated, in milliseconds. The store reads its
-/// clock once for a group, and a command that comes in while the group is being decided still joins it.
-const GROUP_MS: u64 = 2000;
+/// How much earlier than the beginning of a command its decision may be dated, in milliseconds. Not at all; but times on
+/// the wire are cut to milliseconds, at both ends.
+const CUT_MS: u64 = 2;
 
 /// One call and what came of it.
 #[derive(Clone, Debug)]
@@ -94,7 +94,6 @@ impl Recording {
                 label: label.into(),
                 what: What::Look(record.call.who.caller(), Right::Creator),
                 seen: Seen::Unknown,
-                half_of: None,
             };
             all.split(record, op, &known);
         }
@@ -215,7 +214,7 @@ impl Histories {
     }
 
     fn split(&mut self, record: &Record, op: Op, known: &Known) {
-        let early = Window { from: op.window.from.saturating_sub(GROUP_MS), ..op.window };
+        let early = Window { from: op.window.from.saturating_sub(CUT_MS), ..op.window };
         match &record.call.act {
             Act::Create(new) => {
                 let op =
@@ -227,7 +226,7 @@ impl Histories {
                         if created.created
                             && let Some(born) = known.born.get(&id)
                         {
-                            let begun = early.from.saturating_add(GROUP_MS);
+                            let begun = early.from.saturating_add(CUT_MS);
                             self.earliest = self.earliest.max(begun.saturating_sub(*born));
                         }
                         self.push(id, Op { seen: Seen::Created(created.clone()), ..op });
@@ -331,35 +330,6 @@ impl History {
             self.times.remained.insert(key.key().to_string(), *left);
         }
         self.ops.push(op);
-    }
-
-    /// The same history with `store/cancel` in two steps: the command, and a look at the task right after it, which may
-    /// find it changed, or gone.
-    pub(crate) fn with_late_views(&self) -> Self {
-        let mut ops = Vec::new();
-        for op in &self.ops {
-            let What::Command(request) = &op.what else {
-                ops.push(op.clone());
-                continue;
-            };
-            let is_cancel =
-                request.right == Right::Creator && matches!(request.command, Command::Cancel { .. });
-            let look = What::Look(request.caller.clone(), Right::Creator);
-            match &op.seen {
-                Seen::Outcome(outcome, Told::View(view)) if is_cancel => {
-                    let seen = Seen::Outcome(*outcome, Told::Nothing);
-                    ops.push(Op { seen, ..op.clone() });
-                    let half_of = Some(op.number);
-                    ops.push(Op { what: look, seen: Seen::View(view.clone()), half_of, ..op.clone() });
-                }
-                Seen::NotFound if is_cancel => {
-                    ops.push(Op { seen: Seen::Unknown, ..op.clone() });
-                    ops.push(Op { what: look, ..op.clone() });
-                }
-                _ => ops.push(op.clone()),
-            }
-        }
-        Self { ops, times: self.times.clone() }
     }
 }
 

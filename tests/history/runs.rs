@@ -31,7 +31,6 @@ fn assert_linearizable(findings: &Findings) {
 fn short_run(extent: Extent) -> Findings {
     let mut findings = Findings::default();
     findings.add(&run(seed(), extent));
-    findings.late_views.iter().for_each(|table| eprintln!("a late view: {table}"));
     eprintln!("{findings}");
     assert_linearizable(&findings);
     findings
@@ -70,13 +69,10 @@ fn calls_through_many_kills_are_linearizable_per_task() {
         // Every third round with tasks that expire while all work on them.
         let short = number("HISTORY_SHORT").is_some() || round % 3 == 2;
         let lives = if short { Lives::Short } else { Lives::Long };
-        let before = (all.violations.len(), all.late_views.len());
+        let before = all.violations.len();
         all.add(&run(first + round, Extent { lives, ..extent }));
-        for table in &all.violations[before.0..] {
+        for table in &all.violations[before..] {
             eprintln!("violation in the round with the seed {}:\n{table}", first + round);
-        }
-        for table in &all.late_views[before.1..] {
-            eprintln!("a late view in the round with the seed {}:\n{table}", first + round);
         }
         round += 1;
         eprintln!("{round} rounds, {} s: {all}", begun.elapsed().as_secs());

@@ -61,8 +61,6 @@ struct Search<'a> {
     ops: &'a [Op],
     /// The lowest revision that was seen by a call that began after this one was over.
     cap: Vec<u64>,
-    /// For the second half of a call: the place of the first.
-    first_half: Vec<Option<usize>>,
     steps: usize,
     budget: usize,
     best: Option<Dead>,
@@ -81,15 +79,7 @@ fn is_settled(state: &State, op: &Op) -> bool {
 /// Looks for an order of `ops`, which are sorted by their beginning, in at most `budget` steps.
 pub(crate) fn search(spec: &Spec<'_>, ops: &[Op], budget: usize) -> Verdict {
     debug_assert!(ops.is_sorted_by_key(|op| op.from));
-    let places: HashMap<_, _> = ops
-        .iter()
-        .enumerate()
-        .filter(|(_, op)| op.half_of.is_none())
-        .map(|(at, op)| (op.number, at))
-        .collect();
-    let first_half =
-        ops.iter().map(|op| op.half_of.and_then(|number| places.get(&number).copied())).collect();
-    let mut search = Search { spec, ops, cap: caps(ops), first_half, steps: 0, budget, best: None };
+    let mut search = Search { spec, ops, cap: caps(ops), steps: 0, budget, best: None };
     search.run()
 }
 
@@ -143,8 +133,7 @@ impl Search<'_> {
             }
             may.push(at);
         }
-        let begins = |at: &usize| self.ops[*at].from <= end;
-        may.retain(|at| begins(at) && self.first_half[*at].is_none_or(|first| point.taken.has(first)));
+        may.retain(|at| self.ops[*at].from <= end);
         (may, over)
     }
 

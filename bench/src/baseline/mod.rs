@@ -73,6 +73,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let log = Log::open(&args.log_file, args.log_mode, args.record_bytes as usize)?;
     let app = Router::new()
         .route("/echo", post(echo))
+        // For a client that knows only where a broker takes its calls.
+        .route("/rpc", post(echo))
         .route("/log", post(append))
         .with_state(Arc::new(Baseline { answers, log }));
     let listener = TcpListener::bind(args.listen).await.context("--listen")?;

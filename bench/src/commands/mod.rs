@@ -1,5 +1,6 @@
 //! The subcommands that measure.
 
+pub(crate) mod client;
 pub(crate) mod get;
 pub(crate) mod lifecycle;
 pub(crate) mod million;

@@ -62,7 +62,8 @@ impl Bent {
         let decide = move |task: &Task, situation: &crate::store::Situation| {
             execute(task, &request, &limits(), &situation.usage, situation.now)
         };
-        *self.after_read.lock() = Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide) });
+        *self.after_read.lock() =
+            Some(Update { id: id(number), payload_bytes: 0, decide: Box::new(decide), show: None });
     }
 
     fn fails(&self) -> Result<(), StoreError> {

@@ -149,26 +149,6 @@ async fn a_view_brings_the_payloads_that_belong_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_view_after_a_command_shows_its_state_or_a_newer_one() {
-    let scene = Scene::new().await;
-    scene.created(new_task(1)).await;
-    let applied = scene.carried_out(1, set_meta(r#"{"n":1}"#)).await;
-    let after = scene.broker.view_after(applied, &worker()).await.unwrap();
-    assert_eq!(after.task.revision, 2);
-    assert_eq!(&after.payloads.get(&after.task.meta.unwrap()).unwrap()[..], br#"{"n":1}"#);
-
-    let overtaken = scene.carried_out(1, set_meta(r#"{"n":2}"#)).await;
-    scene.carried_out(1, set_meta(r#"{"n":3}"#)).await;
-    let after = scene.broker.view_after(overtaken, &worker()).await.unwrap();
-    assert_eq!(after.task.revision, 4);
-    assert_eq!(&after.payloads.get(&after.task.meta.unwrap()).unwrap()[..], br#"{"n":3}"#);
-
-    let gone = scene.carried_out(1, set_meta(r#"{"n":4}"#)).await;
-    scene.carried_out(1, Command::Discard).await;
-    assert_eq!(scene.broker.view_after(gone, &worker()).await.unwrap_err(), Refusal::NotFound);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_row_brings_the_meta_of_a_task_that_is_still_there() {
     let scene = Scene::at_rest(limits(), Bent::new);
     let with_meta = scene.created(NewTask { meta: Some(payload("{}")), ..new_task(1) }).await;

@@ -42,11 +42,26 @@ impl Context<'_> {
         guard: &shapes::Guard,
         command: Command,
     ) -> Result<Applied, Failure> {
-        let guard = Guard { key: self.key(guard)?, expected_revision: guard.expected_revision };
-        let request = Request { caller: self.caller.clone(), right, guard, command };
-        // Bad params are told before an unknown id is, so that the answer never depends on whether the id is known.
-        self.app.broker.limits().check_command(&request.command)?;
+        let request = self.request(right, guard, command)?;
         Ok(self.app.broker.execute(task(task_id)?, request).await?)
+    }
+
+    /// Carries out a command of the creator on a task, and shows the task as the command has left it.
+    pub(super) async fn execute_and_show(
+        &self,
+        task_id: &str,
+        guard: &shapes::Guard,
+        command: Command,
+    ) -> Result<Applied, Failure> {
+        let request = self.request(Right::Creator, guard, command)?;
+        Ok(self.app.broker.execute_and_show(task(task_id)?, request).await?)
+    }
+
+    fn request(&self, right: Right, guard: &shapes::Guard, command: Command) -> Result<Request, Failure> {
+        let guard = Guard { key: self.key(guard)?, expected_revision: guard.expected_revision };
+        // Bad params are told before an unknown id is, so that the answer never depends on whether the id is known.
+        self.app.broker.limits().check_command(&command)?;
+        Ok(Request { caller: self.caller.clone(), right, guard, command })
     }
 }
 

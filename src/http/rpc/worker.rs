@@ -16,7 +16,7 @@ use task_broker_protocol::{ErrorObject, Json, shapes};
 use super::context::Context;
 use super::failure::Failure;
 use super::views;
-use crate::broker::Refusal;
+use crate::broker::{Refusal, Snapshot};
 use crate::store::Applied;
 
 fn payload(json: Json) -> Payload {
@@ -176,10 +176,10 @@ pub(super) async fn cancel(
     params: cancel::Params,
 ) -> Result<cancel::Cancelled, Failure> {
     let command = Command::Cancel { reason: params.reason };
-    let applied = context.execute(Right::Creator, &params.task_id, &params.guard, command).await?;
+    let applied = context.execute_and_show(&params.task_id, &params.guard, command).await?;
     let outcome = outcome(&applied);
-    let snapshot = context.app.broker.view_after(applied, context.caller).await?;
-    Ok(cancel::Cancelled { outcome, snapshot: views::snapshot(&snapshot)? })
+    let Applied { task, payloads, now, .. } = applied;
+    Ok(cancel::Cancelled { outcome, snapshot: views::snapshot(&Snapshot { task, payloads, now })? })
 }
 
 /// The owner's answers: the same command in another role, and only an acknowledgement in return.

@@ -9,9 +9,9 @@ use task_broker_core::{PayloadRef, Task, Timestamp};
 use super::census::Census;
 use super::follower::{Follower, Stopped};
 use super::journal::{Image, Journal, decode_body, encode_body, sectors_for, slot_of};
-use super::overlay::Overlay;
+use super::payloads::PayloadReader;
 use super::record;
-use crate::store::ListPlace;
+use crate::store::{ListPlace, StoreError};
 
 /// The newest state of one task that a group changed.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ const REST_MS: u64 = 10_000;
 #[derive(Debug)]
 pub(super) struct Disk {
     journal: Journal,
-    overlay: Arc<Overlay>,
+    payloads: PayloadReader,
     follower: Follower,
     /// What the store holds, the newest frame included.
     census: Census,
@@ -71,8 +71,8 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(journal: Journal, overlay: Arc<Overlay>, follower: Follower, census: Census) -> Self {
-        Self { journal, overlay, follower, census, waiting_since: None }
+    pub(super) fn new(journal: Journal, payloads: PayloadReader, follower: Follower, census: Census) -> Self {
+        Self { journal, payloads, follower, census, waiting_since: None }
     }
 
     /// Makes a group durable, all of it, or none of it when there is no room. `now` is kept as the lowest time at which
@@ -103,7 +103,7 @@ impl Disk {
         self.census = census;
         self.waiting_since.get_or_insert(now);
         // Parts of the frame, not of the requests: what waits for sled is then as large as the journal, at most.
-        self.overlay.add(decode_body(&body).ok_or(CommitError::Encode)?);
+        self.payloads.overlay.add(decode_body(&body).ok_or(CommitError::Encode)?);
         Ok(())
     }
 
@@ -120,6 +120,11 @@ impl Disk {
             self.hand_over(now, false);
         }
         Ok(())
+    }
+
+    /// The bytes of a payload that is durable and that the newest state of its task names.
+    pub(super) fn payload(&self, task: &Task, reference: &PayloadRef) -> Result<Option<Bytes>, StoreError> {
+        self.payloads.read(task, reference)
     }
 
     /// Whether there is room for what can wait.
@@ -155,7 +160,13 @@ impl Disk {
     /// Lets sled follow up to the newest frame, and begins a new generation of the journal. The follower must have
     /// settled.
     fn hand_over(&mut self, now: Timestamp, last: bool) {
-        self.follower.carry(self.overlay.hand_over(), self.journal.position(), self.census, now, last);
+        self.follower.carry(
+            self.payloads.overlay.hand_over(),
+            self.journal.position(),
+            self.census,
+            now,
+            last,
+        );
         self.journal.turn();
         self.waiting_since = None;
     }

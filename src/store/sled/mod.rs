@@ -21,6 +21,7 @@ mod keys;
 mod ledger;
 mod open;
 mod overlay;
+mod payloads;
 mod queue;
 mod record;
 mod seal;
@@ -32,7 +33,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ::sled::Db;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use task_broker_core::{PayloadRef, Rejection, Subject, Task, TaskId, Timestamp};
@@ -43,12 +43,12 @@ use self::extending::Extending;
 use self::follower::{Follower, Line, Stage};
 use self::journal::Journal;
 use self::overlay::Overlay;
+use self::payloads::PayloadReader;
 use self::queue::{Job, Queue};
-use self::tree::read_payload;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
-    Changes, Health, Hint, Inserted, Insertion, ListPlace, ListQuery, Page, Payloads, Reading, Select, Store,
+    Changes, Health, Hint, Inserted, Insertion, ListQuery, Page, Payloads, Reading, Select, Store,
     StoreError, Swept, Update, Updated, random_name,
 };
 use crate::clock::Clock;
@@ -64,8 +64,7 @@ const LIST_STEP: usize = 1024;
 pub struct SledStore {
     queue: Queue,
     /// For payloads; taken away when the store is closed, because sled holds its files while a handle lives.
-    db: RwLock<Option<Db>>,
-    overlay: Arc<Overlay>,
+    reader: RwLock<Option<PayloadReader>>,
     shared: Arc<Shared>,
     follower: Arc<Line>,
     store_id: String,
@@ -144,9 +143,10 @@ impl SledStore {
         );
         let follower = follower.map_err(io)?;
         let line = follower.line();
+        let reader = PayloadReader { overlay, db: opened.db };
         let (queue, jobs) = Queue::new();
         let writer = Writer {
-            disk: Disk::new(journal, Arc::clone(&overlay), follower, checkpoint.census),
+            disk: Disk::new(journal, reader.clone(), follower, checkpoint.census),
             ledger: opened.ledger,
             names: opened.names,
             shared: Arc::clone(&shared),
@@ -158,8 +158,7 @@ impl SledStore {
             .map_err(io)?;
         Ok(Self {
             queue,
-            db: RwLock::new(Some(opened.db)),
-            overlay,
+            reader: RwLock::new(Some(reader)),
             shared,
             follower: line,
             store_id: opened.store_id,
@@ -170,16 +169,10 @@ impl SledStore {
 
     /// Reads payloads of a task. `Ok(None)` when one is not there.
     fn payloads(&self, task: &Task, wanted: &[PayloadRef]) -> Result<Option<Payloads>, StoreError> {
-        let db = self.db.read();
-        let db = db.as_ref().ok_or(StoreError::Broken)?;
-        let place = ListPlace::of(task);
-        let read = |reference: &PayloadRef| {
-            let bytes = match self.overlay.payload(place, reference) {
-                Some(bytes) => Some(bytes),
-                None => read_payload(db, place, reference)?,
-            };
-            Ok(bytes.map(|bytes| (*reference, bytes)))
-        };
+        let reader = self.reader.read();
+        let reader = reader.as_ref().ok_or(StoreError::Broken)?;
+        let read =
+            |reference: &PayloadRef| Ok(reader.read(task, reference)?.map(|bytes| (*reference, bytes)));
         wanted
             .iter()
             .map(|reference| read(reference).transpose())
@@ -329,7 +322,7 @@ impl Store for SledStore {
 
     async fn close(&self) {
         // The writer's handle is the last one then: when it ends, the files are closed and the directory is free.
-        drop(self.db.write().take());
+        drop(self.reader.write().take());
         loop {
             let (done, closed) = oneshot::channel();
             match self.queue.put(Job::Close(done), 0).await {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
+use crate::store::ListPlace;
 use crate::store::Listed;
 use crate::store::suite;
 use crate::store::suite::{
@@ -22,6 +23,7 @@ use crate::store::suite::{
     everything, guarded, id, keyed, new_task, payload, payload_of, set_meta, set_ttl, subject, usage, whole,
     worker,
 };
+use ::sled::Db;
 use bytes::Bytes;
 use task_broker_core::{Command, NewTask, TtlWish, Usage};
 
@@ -50,7 +52,7 @@ fn generation(root: &Path) -> PathBuf {
 
 /// The store's handle on sled.
 fn db(store: &SledStore) -> Db {
-    store.db.read().clone().unwrap()
+    store.reader.read().clone().unwrap().db
 }
 
 /// A copy of the data of a store that is open and quiet: what a process that is killed now would leave behind.

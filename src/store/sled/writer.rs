@@ -24,7 +24,8 @@ use super::record;
 use crate::clock::Clock;
 use crate::store::changelog::ChangeLog;
 use crate::store::{
-    Applied, Hint, Inserted, Insertion, ListPlace, Situation, StoreError, Swept, Update, Updated, expired,
+    Applied, Hint, Inserted, Insertion, ListPlace, Payloads, Show, Situation, StoreError, Swept, Update,
+    Updated, expired,
 };
 
 /// How many commands share a commit.
@@ -108,7 +109,7 @@ struct Group {
 /// An answer that waits for the commit.
 enum Answer {
     Insert(Reply<Inserted>, Inserted),
-    Update(Reply<Updated>, Updated),
+    Update(Reply<Updated>, Result<Updated, StoreError>),
     Sweep(Reply<Swept>, Swept),
 }
 
@@ -161,8 +162,11 @@ impl Writer {
         #[cfg(test)]
         let mut following = Vec::new();
         let mut next = Some(first);
-        let now = self.shared.clock.now();
+        let mut now = self.shared.clock.now();
         while let Some(mut queued) = next.take() {
+            // Each at a time after it was sent: whoever was told that a task has expired must not get it changed by the
+            // next command, though that may join a group that was begun before.
+            now = self.shared.clock.now();
             group.commands += 1;
             group.bytes += queued.bytes;
             match std::mem::replace(&mut queued.job, Job::Sweep(0, oneshot::channel().0)) {
@@ -172,6 +176,7 @@ impl Writer {
                 }
                 Job::Update(update, reply) => {
                     let answer = self.update(&mut group, &update, now)?;
+                    let answer = self.show(&group, update.show, answer);
                     group.answers.push(Answer::Update(reply, answer));
                 }
                 Job::Sweep(max, reply) => {
@@ -244,6 +249,25 @@ impl Writer {
                 None => Ok(Updated::Absent),
             },
         }
+    }
+
+    /// Reads the payloads that come with an answer: as they are decided now, before a later command can drop them.
+    fn show(&self, group: &Group, show: Option<Show>, updated: Updated) -> Result<Updated, StoreError> {
+        let (Some(show), Updated::Applied(applied)) = (show, &updated) else { return Ok(updated) };
+        let staged = group.staged.get(&applied.task.id);
+        let find = |reference: PayloadRef| {
+            let new = staged.and_then(|staged| staged.payloads.iter().find(|(new, _)| *new == reference));
+            let bytes = match new {
+                Some((_, bytes)) => Some(bytes.clone()),
+                None => self.disk.payload(&applied.task, &reference)?,
+            };
+            let id = applied.task.id;
+            let missing = || StoreError::Damaged { place: format!("a payload of task {id} is missing") };
+            Ok((reference, bytes.ok_or_else(missing)?))
+        };
+        let payloads = show(&applied.task).into_iter().map(find).collect::<Result<_, _>>()?;
+        let Updated::Applied(applied) = updated else { return Ok(updated) };
+        Ok(Updated::Applied(Applied { payloads, ..applied }))
     }
 
     /// Whether the decision moves a deadline that has passed since it was made: then a reader may have said so
@@ -332,7 +356,7 @@ impl Writer {
                 task
             }
         };
-        Ok(Some(Applied { outcome, replayed, task, now }))
+        Ok(Some(Applied { outcome, replayed, task, payloads: Payloads::default(), now }))
     }
 
     fn share_names(&mut self, task: &mut Task) {
@@ -419,7 +443,7 @@ impl Answer {
     fn send(self) {
         match self {
             Self::Insert(reply, answer) => drop(reply.send(Ok(answer))),
-            Self::Update(reply, answer) => drop(reply.send(Ok(answer))),
+            Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::Sweep(reply, answer) => drop(reply.send(Ok(answer))),
         }
     }

@@ -139,6 +139,7 @@ pub(in crate::store) fn update(id: TaskId, command: Command, guard: Guard) -> Up
                 Request { caller, right: Right::Creator, guard: guard.clone(), command: command.clone() };
             execute(task, &request, &limits, &situation.usage, situation.now)
         }),
+        show: None,
     }
 }
 

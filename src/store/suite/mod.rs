@@ -47,6 +47,7 @@ macro_rules! contract {
                 concurrent_updates_lose_nothing,
                 of_many_writes_that_expect_one_revision_one_is_carried_out,
                 what_was_answered_is_seen_by_every_later_read,
+                an_update_shows_the_payloads_of_the_state_that_it_made,
             }
             reading {
                 an_unknown_task_reads_as_absent,

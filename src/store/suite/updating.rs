@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use task_broker_core::{
-    Command, Detail, Effect, Event, EventKind, Guard, HistoryEntry, Outcome, Rejection, Status, Task,
-    Transition,
+    Command, Detail, Effect, Event, EventKind, Guard, HistoryEntry, NewTask, Outcome, Rejection, Status,
+    Task, Transition,
 };
 
 use super::{
     TTL_MS, alice, all_pages, assert_holds, cancel, carried_out, carried_out_guarded, complete, created,
-    everything, guarded, head, id, in_parallel, new_task, payload, position, set_meta, update, usage, whole,
-    worker,
+    everything, guarded, head, id, in_parallel, new_task, payload, payload_of, position, set_meta, update,
+    usage, whole, worker,
 };
 use crate::clock::Clock;
 use crate::store::{Listed, Situation, Store, Update, Updated};
@@ -44,7 +44,7 @@ pub(in crate::store) async fn an_update_of_an_unknown_task_is_absent_and_decides
 ) {
     created(store, new_task(1)).await;
     let decide = Box::new(|_: &Task, _: &Situation| panic!("there is nothing to decide about"));
-    let update = Update { id: id(2), payload_bytes: 0, decide };
+    let update = Update { id: id(2), payload_bytes: 0, decide, show: None };
     assert!(matches!(store.update(update).await.unwrap(), Updated::Absent));
     assert!(head(store, id(2)).await.is_none());
 }
@@ -124,9 +124,38 @@ pub(in crate::store) async fn an_expired_task_is_there_until_somebody_removes_it
         let event = Event::of(EventKind::Discard, task);
         Ok(Transition { outcome: outcome(task), replayed: false, effect: Effect::Remove { event } })
     };
-    let removal = Update { id: id(1), payload_bytes: 0, decide: Box::new(remove) };
+    let removal = Update { id: id(1), payload_bytes: 0, decide: Box::new(remove), show: None };
     assert!(matches!(store.update(removal).await.unwrap(), Updated::Applied(_)));
     assert!(head(store, id(1)).await.is_none());
+}
+
+/// Whatever comes right after it: the payloads of the answer are those of the state of the answer.
+pub(in crate::store) async fn an_update_shows_the_payloads_of_the_state_that_it_made(
+    store: &dyn Store,
+    _clock: &Clock,
+) {
+    for number in 1..=20 {
+        created(store, NewTask { meta: Some(payload(r#"{"n":0}"#)), ..new_task(number) }).await;
+        let shown = |n: u64, length: usize| {
+            let meta = if length == 0 { payload(&format!(r#"{{"n":{n}}}"#)) } else { payload_of(length, n) };
+            let change = update(id(number), Command::SetMeta { meta: meta.clone() }, Guard::default());
+            let change = Update { show: Some(|task| task.meta.into_iter().collect()), ..change };
+            async move { (meta, store.update(change).await) }
+        };
+        // Handed over at once, so that a driver that works in groups has them in one.
+        let (first, second, gone) = tokio::join!(
+            shown(1, 0),
+            shown(2, 50_000),
+            store.update(update(id(number), Command::Discard, Guard::default())),
+        );
+        assert!(matches!(gone, Ok(Updated::Applied(_))));
+        for (meta, updated) in [first, second] {
+            let Ok(Updated::Applied(applied)) = updated else { panic!("{updated:?}") };
+            let reference = applied.task.meta.unwrap();
+            assert_eq!(applied.payloads.get(&reference), Some(meta.bytes()));
+        }
+        assert!(whole(store, id(number)).await.is_none());
+    }
 }
 
 fn outcome(task: &Task) -> Outcome {
@@ -151,7 +180,7 @@ fn count_up() -> Update {
         let effect = Effect::Write { task: Box::new(next), payloads: Vec::new(), dropped: Vec::new(), event };
         Ok(Transition { outcome, replayed: false, effect })
     };
-    Update { id: id(1), payload_bytes: 0, decide: Box::new(decide) }
+    Update { id: id(1), payload_bytes: 0, decide: Box::new(decide), show: None }
 }
 
 fn count(task: &Task) -> u64 {

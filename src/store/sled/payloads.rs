@@ -1,0 +1,30 @@
+//! Where the bytes of payloads are: in the overlay until sled has them.
+
+use std::sync::Arc;
+
+use ::sled::Db;
+use bytes::Bytes;
+use task_broker_core::{PayloadRef, Task};
+
+use super::overlay::Overlay;
+use super::tree::read_payload;
+use crate::store::{ListPlace, StoreError};
+
+/// Reads payloads. sled holds its files while one of these lives.
+#[derive(Clone, Debug)]
+pub(super) struct PayloadReader {
+    pub(super) overlay: Arc<Overlay>,
+    pub(super) db: Db,
+}
+
+impl PayloadReader {
+    /// The bytes of one payload. `Ok(None)` when it is not there, which is damage only if the newest state of its task
+    /// names it.
+    pub(super) fn read(&self, task: &Task, reference: &PayloadRef) -> Result<Option<Bytes>, StoreError> {
+        let place = ListPlace::of(task);
+        match self.overlay.payload(place, reference) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => read_payload(&self.db, place, reference),
+        }
+    }
+}
