@@ -247,7 +247,7 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_RATE_LIMIT_PER_SUBJECT", value_name = "N")]
     pub rate_limit_per_subject: Option<NonZeroU32>,
 
-    /// Open `store/wait` calls.
+    /// Open `store/wait` calls; 0 refuses all.
     #[arg(long, env = "TASK_BROKER_MAX_WAITS", default_value_t = 20_000, value_name = "N")]
     pub max_waits: u32,
 
@@ -255,7 +255,7 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_MAX_WAITS_PER_SUBJECT", default_value_t = 2000, value_name = "N")]
     pub max_waits_per_subject: u32,
 
-    /// Open streams.
+    /// Open streams; 0 refuses all.
     #[arg(long, env = "TASK_BROKER_MAX_STREAMS", default_value_t = 20_000, value_name = "N")]
     pub max_streams: u32,
 
@@ -523,10 +523,6 @@ impl Serve {
             (self.default_ttl_ms >= 1, "--default-ttl-ms", "must be at least 1"),
             (self.quota_tasks_per_owner >= 1, "--quota-tasks-per-owner", "must be at least 1"),
             (self.quota_bytes_per_owner >= 1, "--quota-bytes-per-owner", "must be at least 1"),
-            (self.max_waits >= 1, "--max-waits", "must be at least 1"),
-            (self.max_waits_per_subject >= 1, "--max-waits-per-subject", "must be at least 1"),
-            (self.max_streams >= 1, "--max-streams", "must be at least 1"),
-            (self.max_streams_per_subject >= 1, "--max-streams-per-subject", "must be at least 1"),
             (
                 (1 << 20..=1 << 40).contains(&self.cache_bytes),
                 "--cache-bytes",
@@ -643,7 +639,6 @@ mod tests {
             (&["--max-body-bytes", "2048", "--max-payload-bytes", "4096"], "--max-body-bytes"),
             (&["--max-requests", "0"], "--max-requests"),
             (&["--default-ttl-ms", "0"], "--default-ttl-ms"),
-            (&["--max-waits", "0"], "--max-waits"),
             (&["--quota-tasks-per-owner", "0"], "--quota-tasks-per-owner"),
             (&["--cache-bytes", "99999999999999"], "--cache-bytes"),
             (&["--store", "memory:", "--existing-store-only"], "--existing-store-only"),

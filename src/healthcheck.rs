@@ -19,6 +19,12 @@ pub enum Unhealthy {
     /// The address is none.
     #[error("--url {0}: expected http://HOST:PORT")]
     Url(String),
+    /// It would have to speak TLS.
+    #[error(
+        "--url {0}: a health check speaks http only. Ask a broker with --tls-cert by something that knows its certificate, \
+         such as curl --cacert"
+    )]
+    Tls(String),
     /// It cannot be asked.
     #[error("{url}: {error}")]
     Unreachable {
@@ -44,6 +50,9 @@ pub enum Unhealthy {
 pub fn ask(check: &Healthcheck) -> Result<(), Unhealthy> {
     let base = check.url.trim_end_matches('/');
     let url = format!("{base}{}", if check.live { "/livez" } else { "/readyz" });
+    if scheme_is(&url, "https") {
+        return Err(Unhealthy::Tls(check.url.clone()));
+    }
     let rest = url.strip_prefix("http://").and_then(|rest| rest.split_once('/'));
     let (host, path) = rest.ok_or_else(|| Unhealthy::Url(check.url.clone()))?;
     let odd = |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
@@ -60,6 +69,10 @@ pub fn ask(check: &Healthcheck) -> Result<(), Unhealthy> {
     let said = said.get(..said.floor_char_boundary(SAID_BYTES)).unwrap_or_default();
     let said = said.trim().replace(char::is_control, " ");
     Err(Unhealthy::Says { url, said: format!("{status} {said}") })
+}
+
+fn scheme_is(url: &str, scheme: &str) -> bool {
+    url.split_once("://").is_some_and(|(named, _)| named.eq_ignore_ascii_case(scheme))
 }
 
 fn get(host: &str, path: &str, limit: Duration) -> io::Result<String> {

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// Settings of `task-broker healthcheck`.
 #[derive(Clone, Debug, Args)]
 pub struct Healthcheck {
-    /// Where the broker listens.
+    /// Where the broker listens, without TLS: http://HOST:PORT. This command speaks http only.
     #[arg(long, default_value = "http://127.0.0.1:8420", value_name = "URL")]
     pub url: String,
     /// Ask only whether the process lives, not whether it can take and keep a command.
@@ -81,6 +81,8 @@ Examples:
       HEALTHCHECK CMD [\"/usr/local/bin/task-broker\", \"healthcheck\"]
   Where something restarts what is unhealthy: a restart heals no full disk
       task-broker healthcheck --live
+  A broker with --tls-cert speaks nothing but TLS, and this command does not: ask it by
+      curl -sf --cacert ca.pem https://broker.example:8420/readyz
 
 Exit status: 0 healthy, 1 not, or not known within the time limit.";
 

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use task_broker_core::Status;
 
 use super::App;
+use crate::auth::Source;
 use crate::broker::BrokerStats;
 use crate::histogram::HistogramSnapshot;
 use crate::process::ProcessStats;
@@ -83,8 +84,16 @@ impl Scrape {
         writer.gauge("task_broker_waits", "Open store/wait calls", self.broker.waits)?;
         writer.gauge("task_broker_streams", "Open streams", self.broker.streams)?;
         writer.gauge("task_broker_connections", "Open connections", app.connections.open())?;
-        let ready = !app.draining.is_cancelled() && app.broker.health() == Health::Ready;
-        writer.gauge("task_broker_ready", "Whether /readyz is green", usize::from(ready))
+        let may_serve = !app.draining.is_cancelled() && app.auth.keyring().is_complete();
+        let ready = may_serve && app.broker.health() == Health::Ready;
+        writer.gauge("task_broker_ready", "Whether /readyz is green", usize::from(ready))?;
+        let (keyring, now) = (app.auth.keyring(), app.clock.now());
+        let ages = [("file", Source::File), ("server", Source::Server)]
+            .into_iter()
+            .filter_map(|(name, source)| Some(([("source", name)], keyring.age(source, now)?.as_secs())));
+        let help =
+            "How long ago a key set was last known to be the newest, in seconds, by where it comes from";
+        writer.gauges("task_broker_key_set_age_seconds", help, ages)
     }
 
     fn tasks(&self, writer: &mut Writer<'_>) -> fmt::Result {

@@ -64,14 +64,15 @@ impl Small {
     fn fill(&self) {
         let mut filler =
             OpenOptions::new().append(true).create(true).open(self.root().join("filler")).unwrap();
-        for step in [MIB, 64 << 10, 4096, 1] {
+        for step in [MIB, 64 << 10, 4096] {
             let bytes = vec![0; step];
             let ended = loop {
-                if let Err(error) = filler.write_all(&bytes).and_then(|()| filler.sync_data()) {
+                if let Err(error) = filler.write_all(&bytes) {
                     break error;
                 }
             };
             assert_eq!(ended.kind(), std::io::ErrorKind::StorageFull, "{ended}");
+            filler.sync_data().unwrap();
         }
     }
 
@@ -115,10 +116,15 @@ fn store(small: &Small, kept: &mut Kept) -> Serving {
     broker
 }
 
-/// Fills the disk and makes tasks until one is refused, as it must be.
+/// Fills the disk while tasks are made, and makes more until one is refused, as it must be.
 fn fill_up(small: &Small, broker: &Serving, kept: &mut Kept) {
-    small.fill();
     let mut link = broker.link();
+    std::thread::scope(|scope| {
+        // So that sled is in the middle of following the journal when the room ends.
+        let filler = scope.spawn(|| small.fill());
+        while !filler.is_finished() && matches!(kept.make(&mut link, SIZE), Made::Acknowledged) {}
+    });
+    small.fill();
     let mut written = 0;
     // Smaller ones may still find room when a large one does not.
     for size in [SIZE, SIZE / 10, 10] {
@@ -198,8 +204,9 @@ fn comes_back(small: &Small, mut broker: Serving, kept: &mut Kept) -> Serving {
 fn runs_full_and_comes_back(small: &Small) {
     let mut kept = Kept::default();
     let mut broker = store(small, &mut kept);
-    // In the long run for a minute.
-    for seconds in [1, if long::is_long() { 60 } else { 1 }] {
+    // In the long run more often, and once for a minute.
+    let seconds: &[u64] = if long::is_long() { &[1, 1, 1, 1, 60, 1, 1, 1, 1, 1] } else { &[1, 1] };
+    for seconds in seconds.iter().copied() {
         fill_up(small, &broker, &mut kept);
         refuses_commands_only(&broker, &mut kept, seconds);
         broker = comes_back(small, broker, &mut kept);
