@@ -58,7 +58,7 @@ impl Import {
         let broken = |what: String| OpenError::Damaged { path: path.clone(), what };
         let head = record::encode(task).map_err(|what| broken(format!("task {}: {what}", task.id)))?;
         let draft = self.draft.as_mut().ok_or_else(|| broken("the import has ended".into()))?;
-        draft.put(ListPlace::of(&task), head.into(), payloads)
+        draft.put(ListPlace::of(task), head.into(), payloads)
     }
 
     /// Proves what was taken and makes it the store. It will not open at an earlier time than `clock`. Gives the number of

@@ -74,6 +74,15 @@ pub(super) struct Shared {
     pub(super) pulse: Pulse,
     pub(super) extending: Extending,
     pub(super) clock: Clock,
+    /// The highest time that is durable, in milliseconds: the next process does not begin before it.
+    pub(super) durable_until: AtomicU64,
+}
+
+impl Shared {
+    /// Whether the next process, whatever its clock says, will find what was over at this time over too.
+    pub(super) fn is_over_for_good(&self, deadline: Timestamp) -> bool {
+        self.durable_until.load(Ordering::Acquire) >= deadline.as_millis()
+    }
 }
 
 /// See the module.
@@ -104,6 +113,8 @@ struct Group {
     answers: Vec<Answer>,
     bytes: u64,
     commands: usize,
+    /// Somebody is told what the time alone has done.
+    mark: bool,
 }
 
 /// An answer that waits for the commit.
@@ -111,6 +122,7 @@ enum Answer {
     Insert(Reply<Inserted>, Inserted),
     Update(Reply<Updated>, Result<Updated, StoreError>),
     Sweep(Reply<Swept>, Swept),
+    Mark(Reply<()>),
 }
 
 impl Writer {
@@ -183,6 +195,10 @@ impl Writer {
                     let answer = self.sweep(&mut group, max, now);
                     group.answers.push(Answer::Sweep(reply, answer));
                 }
+                Job::Mark(reply) => {
+                    group.mark = true;
+                    group.answers.push(Answer::Mark(reply));
+                }
                 #[cfg(test)]
                 Job::Follow(done) => following.push(done),
                 Job::Close(done) => closing = Some(done),
@@ -240,7 +256,10 @@ impl Writer {
         let Some(before) = self.newest(group, update.id) else { return Ok(Updated::Absent) };
         let situation = Situation { now, usage: self.ledger.usage(&before.owner) };
         match (update.decide)(&before, &situation) {
-            Err(rejection) => Ok(Updated::Rejected(rejection)),
+            Err(rejection) => {
+                group.mark |= before.is_expired(now) && !self.shared.is_over_for_good(before.expires_at());
+                Ok(Updated::Rejected(rejection))
+            }
             Ok(transition) if self.extends_too_late(&before, &transition) => {
                 Ok(Updated::Rejected(Rejection::Expired))
             }
@@ -370,8 +389,8 @@ impl Writer {
 
     /// Makes the group durable, shows it, answers. Without room for it, nothing of it has happened.
     fn finish(&mut self, group: Group, now: Timestamp) -> Result<(), CommitError> {
-        let Group { staged, events, answers, .. } = group;
-        if !staged.is_empty() {
+        let Group { staged, events, answers, mark, .. } = group;
+        if !staged.is_empty() || mark {
             let before = |id| self.shared.index.get(id);
             let images: Vec<_> = staged
                 .into_iter()
@@ -423,6 +442,9 @@ impl Writer {
         committing.store(self.shared.clock.now().as_millis(), Ordering::Release);
         let committed = self.disk.commit(images, now);
         committing.store(0, Ordering::Release);
+        if committed.is_ok() {
+            self.shared.durable_until.fetch_max(now.as_millis(), Ordering::AcqRel);
+        }
         committed
     }
 
@@ -445,6 +467,7 @@ impl Answer {
             Self::Insert(reply, answer) => drop(reply.send(Ok(answer))),
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::Sweep(reply, answer) => drop(reply.send(Ok(answer))),
+            Self::Mark(reply) => drop(reply.send(Ok(()))),
         }
     }
 
@@ -454,6 +477,7 @@ impl Answer {
             Self::Insert(reply, _) => drop(reply.send(Err(error))),
             Self::Update(reply, _) => drop(reply.send(Err(error))),
             Self::Sweep(reply, _) => drop(reply.send(Err(error))),
+            Self::Mark(reply) => drop(reply.send(Err(error))),
         }
     }
 }
