@@ -132,7 +132,7 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
             tokio::spawn(async move { open_store(&serve, &clock).await })
         };
         let store = tokio::select! {
-            store = opening => store??,
+            store = opening => store.map_err(|_panic| GAVE_UP)??,
             () = &mut stop => {
                 tracing::info!("stopped while starting");
                 return Ok::<_, AnyError>(());
@@ -152,6 +152,9 @@ fn serve(serve: &Serve) -> Result<(), AnyError> {
     runtime.shutdown_background();
     done
 }
+
+/// Of a panic only the log tells, and only where it was.
+const GAVE_UP: &str = "the store could not be opened: sled gave up; the log says where";
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;

@@ -89,7 +89,7 @@ async fn large_bodies_together_have_a_bound() {
 }
 
 /// How many calls in this time, one after the other on each of four connections.
-async fn calls_in(time: Duration, clients: &[Client], method: &str, params: &Value) -> usize {
+async fn calls_in(time: Duration, clients: &[Client], method: &str, params: &Value) -> u32 {
     let end = Instant::now() + time;
     let lanes: Vec<_> = clients
         .iter()
@@ -128,7 +128,7 @@ async fn tokens_of_rsa_cost_no_more_than_tokens_of_hs256() {
         for arm in &arms {
             calls.push(calls_in(Duration::from_millis(500), arm, "tasks/get", &params).await);
         }
-        ratios.push(calls[1] as f64 / calls[0] as f64);
+        ratios.push(f64::from(calls[1]) / f64::from(calls[0]));
     }
     ratios.sort_by(f64::total_cmp);
     println!("tasks/get with RS256 by HS256, five rounds: {ratios:.2?}");

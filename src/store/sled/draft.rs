@@ -3,6 +3,7 @@
 //! All of these write records into an empty generation beside the current one, prove what they wrote, and only then let
 //! CURRENT name it. The facts about the store come last: a draft without them never opens.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use ::sled::Db;
@@ -15,7 +16,7 @@ use super::database::{bounded, open_sled, sled_says};
 use super::directory::free_bytes;
 use super::journal::{SECTOR, SLOTS, Segment};
 use super::loading::{FORMAT, Facts, open_segments, read_facts, read_heads, read_journal};
-use super::open::{OpenError, root_of};
+use super::open::{OpenError, failed, leave_open, root_of};
 use super::overlay::{Layer, Pending};
 use super::tree::{Tree, TreeError, read_payload};
 use super::{keys, seal};
@@ -53,10 +54,7 @@ impl Draft {
     }
 
     fn failed(&self, error: TreeError) -> OpenError {
-        match error {
-            TreeError::Sync(error) => OpenError::Io { path: self.path.clone(), error },
-            other => self.damaged(other.to_string()),
-        }
+        failed(&self.path, error)
     }
 
     /// Takes a task: its encoded head, and all its payloads.
@@ -77,7 +75,7 @@ impl Draft {
         let pending = Pending { head: Some(head), payloads, dropped: Vec::new() };
         let mut layer = Layer::default();
         layer.follow(vec![(place, pending)]);
-        self.tree.carry(&layer, || Ok(())).map_err(|error| self.failed(error))
+        self.tree.carry(&layer, |_| Ok(())).map_err(|error| self.failed(error))
     }
 
     fn look_for_room(&self, bytes: u64) -> Result<(), OpenError> {
@@ -97,6 +95,27 @@ impl Draft {
         owner_from: OwnerFrom,
         clock: Timestamp,
     ) -> Result<Census, OpenError> {
+        // sled panics where the disk fails under it, also while it is closed.
+        let gave_up = |path: &Path| {
+            let error = std::io::Error::other("Input/output error: sled could not sync its files");
+            OpenError::Io { path: path.to_owned(), error }
+        };
+        let sealed = catch_unwind(AssertUnwindSafe(|| self.seal(store_id, owner_from, clock)));
+        let sealed = sealed.unwrap_or_else(|_panic| Err(gave_up(&self.path)));
+        if let Err(error) = sealed {
+            leave_open(&self.db);
+            return Err(error);
+        }
+        let Self { path, cache_bytes, db, tree, census } = self;
+        catch_unwind(AssertUnwindSafe(|| drop((db, tree)))).map_err(|_panic| gave_up(&path))?;
+        if census.count > 0 {
+            prove(&path, cache_bytes, census)?;
+        }
+        Ok(census)
+    }
+
+    /// Writes the facts about the store and its journal, durably.
+    fn seal(&mut self, store_id: &str, owner_from: OwnerFrom, clock: Timestamp) -> Result<(), OpenError> {
         let io = |error| OpenError::Io { path: self.path.clone(), error };
         let mut key = [0; 8];
         getrandom::fill(&mut key).map_err(std::io::Error::other).map_err(io)?;
@@ -114,16 +133,11 @@ impl Draft {
             .and_then(|_old| write(keys::OWNER_FROM, owner_from.as_str().as_bytes()))
             .and_then(|_old| write(keys::FORMAT, &FORMAT.to_be_bytes()))
             .and_then(|_old| self.db.flush())
-            .map_err(|error| self.damaged(sled_says(&error)))?;
+            .map_err(|error| self.failed(error.into()))?;
         for name in ["db", "conf"] {
             std::fs::File::open(self.path.join(name)).and_then(|file| file.sync_all()).map_err(io)?;
         }
-        let Self { path, cache_bytes, db, tree, census } = self;
-        drop((db, tree));
-        if census.count > 0 {
-            prove(&path, cache_bytes, census)?;
-        }
-        Ok(census)
+        Ok(())
     }
 }
 

@@ -17,7 +17,7 @@ use super::census::Census;
 use super::checkpoint::Checkpoint;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::overlay::{Layer, Overlay};
-use super::tree::{Tree, TreeError};
+use super::tree::{Tree, TreeError, bounded};
 use super::writer::Shared;
 use super::{directory, keys};
 
@@ -364,7 +364,8 @@ impl Thread {
 
     /// One step of the search.
     fn search_orphans(&mut self) {
-        if directory::free_bytes(self.tree.path()).is_ok_and(|room| room < self.spare_bytes) {
+        let free = directory::free_bytes(self.tree.path()).is_ok_and(|room| room >= self.spare_bytes);
+        if !free || !self.tree.hold_room().unwrap_or(false) {
             return;
         }
         let Some(from) = self.orphans_from.take() else { return };
@@ -390,10 +391,10 @@ impl Thread {
         let Self { tree, line, shared, spare_bytes, .. } = self;
         let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
         let mut seen = 0;
-        tree.carry(layer, || {
+        tree.carry(layer, |tree| {
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
-            if seen % LOOK_EVERY == 0 {
-                wait_for_room(line, &directory, *spare_bytes)?;
+            if seen % LOOK_EVERY == 0 || !tree.hold_room()? {
+                wait_for_room(line, tree, &directory, *spare_bytes)?;
             }
             seen = seen.wrapping_add(1);
             Ok(())
@@ -452,10 +453,10 @@ impl Thread {
 }
 
 /// Waits until there is room on the disk, or nobody wants to wait any more.
-fn wait_for_room(line: &Line, directory: &Path, spare_bytes: u64) -> Result<(), TreeError> {
+fn wait_for_room(line: &Line, tree: &mut Tree, directory: &Path, spare_bytes: u64) -> Result<(), TreeError> {
     let mut told = false;
     loop {
-        if directory::free_bytes(directory)? >= spare_bytes {
+        if tree.hold_room()? && directory::free_bytes(directory)? >= spare_bytes {
             if told {
                 tracing::info!("there is room on the disk again");
                 let mut state = line.state.lock();
@@ -466,6 +467,8 @@ fn wait_for_room(line: &Line, directory: &Path, spare_bytes: u64) -> Result<(), 
         if !told {
             tracing::error!(directory = %directory.display(), spare_bytes, "no room on the disk");
             told = true;
+            // There is room for what sled has been given; nothing of it shall be left for later.
+            bounded(|| tree.sync())?;
         }
         let mut state = line.state.lock();
         line.set(&mut state, Stage::NoRoom);

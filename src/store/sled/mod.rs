@@ -32,6 +32,7 @@ mod overlay;
 mod payloads;
 mod queue;
 mod record;
+mod room;
 mod seal;
 mod tree;
 mod writer;
@@ -39,7 +40,7 @@ mod writer;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
@@ -141,6 +142,7 @@ impl SledStore {
             extending: Extending::default(),
             meter: Meter::default(),
             clock,
+            durable_until: AtomicU64::new(opened.floor.as_millis()),
         });
         let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
         let overlay = Arc::new(Overlay::default());
@@ -199,7 +201,21 @@ impl SledStore {
 
     /// Whether a task that was found expired may be alive again by now; see [`extending`].
     async fn may_live_on(&self, task: &Task, now: Timestamp) -> bool {
-        task.is_expired(now) && self.shared.extending.settle(task.id).await
+        if !task.is_expired(now) {
+            return false;
+        }
+        if self.shared.extending.settle(task.id).await {
+            return true;
+        }
+        // Somebody is about to be told that it has expired. That must stay true after a crash, also if the machine
+        // comes back with an earlier clock, so the time is made durable first; once, not for each reader.
+        if !self.shared.is_over_for_good(task.expires_at())
+            && let Err(error) = self.queue.ask(0, Job::Mark).await
+        {
+            // On a full disk, or at the end: what the clock says is still the best answer that there is.
+            tracing::debug!(%error, "the time at which a task has expired could not be made durable");
+        }
+        false
     }
 
     fn serves(&self) -> Result<(), StoreError> {

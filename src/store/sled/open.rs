@@ -15,7 +15,7 @@ use super::intern::Interner;
 use super::journal::{SLOTS, Segment};
 use super::ledger::Ledger;
 use super::loading::{FORMAT, Facts, open_segments, read_facts, read_format, read_heads, read_journal};
-use super::tree::Tree;
+use super::tree::{Tree, TreeError};
 use super::{compaction, migration};
 use crate::store::random_name;
 
@@ -226,9 +226,10 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
     checkpoint.clean = false;
     checkpoint.sectors = segments.each_ref().map(Segment::sectors);
     let mut tree = Tree::new(db.clone(), &path, loaded.overflows).map_err(io)?;
-    tree.carry(&replayed.layer, || Ok(()))
-        .and_then(|()| tree.checkpoint(&checkpoint))
-        .map_err(|error| damaged(error.to_string()))?;
+    if let Err(error) = tree.carry(&replayed.layer, |_| Ok(())).and_then(|()| tree.checkpoint(&checkpoint)) {
+        leave_open(&db);
+        return Err(failed(&path, error));
+    }
     Ok(Opened {
         directory,
         db,
@@ -245,6 +246,21 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
         fresh: false,
         live_bytes: loaded.live_bytes,
     })
+}
+
+/// What went wrong while writing to sled. A disk that fails is not a store that is damaged.
+pub(super) fn failed(path: &Path, error: TreeError) -> OpenError {
+    let path = path.to_owned();
+    match error {
+        TreeError::Sync(error) | TreeError::Sled(::sled::Error::Io(error)) => OpenError::Io { path, error },
+        other => OpenError::Damaged { path, what: other.to_string() },
+    }
+}
+
+/// Lets nobody close sled's files: it flushes them then, and panics where the disk has just failed. The process is about
+/// to end.
+pub(super) fn leave_open(db: &Db) {
+    std::mem::forget(db.clone());
 }
 
 /// Whether sled has made files that it never syncs.

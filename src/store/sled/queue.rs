@@ -33,6 +33,8 @@ pub(super) enum Job {
     Update(Update, Reply<Updated>),
     /// See [`crate::store::Store::sweep`].
     Sweep(usize, Reply<Swept>),
+    /// Make the present time durable.
+    Mark(Reply<()>),
     /// Let sled follow the journal up to now, and answer when it has.
     #[cfg(test)]
     Follow(oneshot::Sender<()>),

@@ -1,7 +1,7 @@
 //! What is in sled: one tree, which follows the journal.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +15,9 @@ use super::checkpoint::Checkpoint;
 use super::database::sled_says;
 use super::intern::Interner;
 use super::overlay::{Layer, Pending};
+use super::room::LOOK_EVERY_BYTES;
 use super::seal::Broken;
-use super::{keys, record, seal};
+use super::{keys, record, room, seal};
 use crate::store::{ListPlace, StoreError};
 
 /// How much may be written to sled between two syncs: it reuses segments that it believes synced, so unsynced
@@ -50,10 +51,12 @@ pub(super) struct Tree {
     /// The pieces of heads that are too large for one value, by task.
     overflows: HashMap<TaskId, Vec<Vec<u8>>>,
     unsynced: usize,
+    /// What was handed to sled since room was last taken for it, in bytes.
+    written: u64,
 }
 
 /// sled panics where it does not know better; a panic is an error like any other.
-fn bounded<T>(act: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
+pub(super) fn bounded<T>(act: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(TreeError::Panicked))
 }
 
@@ -65,8 +68,8 @@ impl Tree {
         overflows: HashMap<TaskId, Vec<Vec<u8>>>,
     ) -> std::io::Result<Self> {
         let path = directory.join("db");
-        let file = File::open(&path)?;
-        Ok(Self { db, file, path, overflows, unsynced: 0 })
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES })
     }
 
     /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
@@ -74,19 +77,19 @@ impl Tree {
     pub(super) fn carry(
         &mut self,
         layer: &Layer,
-        mut breathe: impl FnMut() -> Result<(), TreeError>,
+        mut breathe: impl FnMut(&mut Self) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let mut garbage = Vec::new();
         for (place, pending) in layer.iter() {
-            breathe()?;
-            bounded(|| self.write_payloads(place, pending, &mut garbage))?;
+            breathe(self)?;
+            self.write_payloads(place, pending, &mut garbage, &mut breathe)?;
         }
         for (place, pending) in layer.iter() {
-            breathe()?;
+            breathe(self)?;
             bounded(|| self.write_head(place, pending.head.as_deref(), &mut garbage))?;
         }
         for key in &garbage {
-            breathe()?;
+            breathe(self)?;
             bounded(|| self.remove(key))?;
         }
         Ok(())
@@ -97,11 +100,13 @@ impl Tree {
         place: ListPlace,
         pending: &Pending,
         garbage: &mut Vec<Vec<u8>>,
+        breathe: &mut impl FnMut(&mut Self) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let (payloads, dropped) = pending.settle();
         for (reference, bytes) in payloads {
             for (key, range) in keys::payload(place, reference) {
-                self.insert(&key, bytes.get(range).ok_or(TreeError::Encode)?)?;
+                breathe(self)?;
+                bounded(|| self.insert(&key, bytes.get(range).ok_or(TreeError::Encode)?))?;
             }
         }
         for reference in dropped {
@@ -166,10 +171,23 @@ impl Tree {
 
     fn wrote(&mut self, bytes: usize) -> Result<(), TreeError> {
         self.unsynced += bytes;
+        self.written += bytes as u64;
         if self.unsynced >= SYNC_EVERY_BYTES { self.sync() } else { Ok(()) }
     }
 
-    fn sync(&mut self) -> Result<(), TreeError> {
+    /// Takes room for what sled may write next, if that is due. Says whether there is enough.
+    pub(super) fn hold_room(&mut self) -> Result<bool, TreeError> {
+        if self.written >= LOOK_EVERY_BYTES {
+            if !room::hold(&self.file)? {
+                return Ok(false);
+            }
+            self.written = 0;
+        }
+        Ok(true)
+    }
+
+    /// Makes everything that was carried durable.
+    pub(super) fn sync(&mut self) -> Result<(), TreeError> {
         self.db.flush()?;
         self.file.sync_data()?;
         self.unsynced = 0;

@@ -76,6 +76,15 @@ pub(super) struct Shared {
     pub(super) extending: Extending,
     pub(super) meter: Meter,
     pub(super) clock: Clock,
+    /// The highest time that is durable, in milliseconds: the next process does not begin before it.
+    pub(super) durable_until: AtomicU64,
+}
+
+impl Shared {
+    /// Whether the next process, whatever its clock says, will find what was over at this time over too.
+    pub(super) fn is_over_for_good(&self, deadline: Timestamp) -> bool {
+        self.durable_until.load(Ordering::Acquire) >= deadline.as_millis()
+    }
 }
 
 /// See the module.
@@ -106,6 +115,8 @@ struct Group {
     answers: Vec<Answer>,
     bytes: u64,
     commands: usize,
+    /// Somebody is told what the time alone has done.
+    mark: bool,
 }
 
 /// An answer that waits for the commit.
@@ -113,6 +124,7 @@ enum Answer {
     Insert(Reply<Inserted>, Inserted),
     Update(Reply<Updated>, Result<Updated, StoreError>),
     Sweep(Reply<Swept>, Swept),
+    Mark(Reply<()>),
 }
 
 impl Writer {
@@ -185,6 +197,10 @@ impl Writer {
                     let answer = self.sweep(&mut group, max, now);
                     group.answers.push(Answer::Sweep(reply, answer));
                 }
+                Job::Mark(reply) => {
+                    group.mark = true;
+                    group.answers.push(Answer::Mark(reply));
+                }
                 #[cfg(test)]
                 Job::Follow(done) => following.push(done),
                 Job::Close(done) => closing = Some(done),
@@ -251,7 +267,10 @@ impl Writer {
         let Some(before) = self.newest(group, update.id) else { return Ok(Updated::Absent) };
         let situation = Situation { now, usage: self.ledger.usage(&before.owner) };
         match (update.decide)(&before, &situation) {
-            Err(rejection) => Ok(Updated::Rejected(rejection)),
+            Err(rejection) => {
+                group.mark |= before.is_expired(now) && !self.shared.is_over_for_good(before.expires_at());
+                Ok(Updated::Rejected(rejection))
+            }
             Ok(transition) if self.extends_too_late(&before, &transition) => {
                 Ok(Updated::Rejected(Rejection::Expired))
             }
@@ -381,9 +400,11 @@ impl Writer {
 
     /// Makes the group durable, shows it, answers. Without room for it, nothing of it has happened.
     fn finish(&mut self, group: Group, now: Timestamp) -> Result<(), CommitError> {
-        let Group { staged, events, answers, commands, .. } = group;
+        let Group { staged, events, answers, commands, mark, .. } = group;
         if !staged.is_empty() {
             self.shared.meter.group_commands.observe(u64::try_from(commands).unwrap_or(u64::MAX));
+        }
+        if !staged.is_empty() || mark {
             let before = |id| self.shared.index.get(id);
             let images: Vec<_> = staged
                 .into_iter()
@@ -438,6 +459,9 @@ impl Writer {
         let committed = self.disk.commit(images, now);
         self.shared.meter.commits.observe_time(took.elapsed());
         committing.store(0, Ordering::Release);
+        if committed.is_ok() {
+            self.shared.durable_until.fetch_max(now.as_millis(), Ordering::AcqRel);
+        }
         committed
     }
 
@@ -460,6 +484,7 @@ impl Answer {
             Self::Insert(reply, answer) => drop(reply.send(Ok(answer))),
             Self::Update(reply, answer) => drop(reply.send(answer)),
             Self::Sweep(reply, answer) => drop(reply.send(Ok(answer))),
+            Self::Mark(reply) => drop(reply.send(Ok(()))),
         }
     }
 
@@ -469,6 +494,7 @@ impl Answer {
             Self::Insert(reply, _) => drop(reply.send(Err(error))),
             Self::Update(reply, _) => drop(reply.send(Err(error))),
             Self::Sweep(reply, _) => drop(reply.send(Err(error))),
+            Self::Mark(reply) => drop(reply.send(Err(error))),
         }
     }
 }

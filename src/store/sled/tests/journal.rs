@@ -108,7 +108,8 @@ async fn a_journal_that_is_missing_or_cut_refuses_the_open_and_names_the_file() 
         let path = generation(directory.path()).join(format!("journal-{slot}"));
         let intact = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        assert!(refusal(directory.path(), &clock).contains(&format!("journal-{slot} is missing")));
+        let text = refusal(directory.path(), &clock);
+        assert!(text.contains(&format!("journal-{slot} is missing")), "{text}");
         for kept in [0, 1, 511, 4096, intact.len() / 2, intact.len() - 1] {
             fs::write(&path, &intact[..kept]).unwrap();
             assert!(refusal(directory.path(), &clock).contains(&format!("journal-{slot} was cut")));
