@@ -115,6 +115,14 @@ async fn follow(store: &SledStore) {
     told.await.unwrap();
 }
 
+/// Waits until sled is given nothing more: while it is, a file of the journal may be made anew, and a copy of the files,
+/// taken one by one, may have the old one.
+async fn quiet(store: &SledStore) {
+    while store.follower.stage() == Stage::Working {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Waits until sled has followed and there is nothing in it that no head names. Leftovers are deleted late; more than
 /// late is never.
 async fn nothing_is_left(store: &SledStore) {

@@ -73,6 +73,7 @@ async fn generations_come_and_go_and_everything_stays() {
     }
     let before = Picture::of(&store).await;
     let all = all_pages(&store, &everything(Listed::CreatedBy(worker()))).await;
+    quiet(&store).await;
     let killed = copy(directory.path());
     store.close().await;
     for root in [directory.path(), killed.path()] {
