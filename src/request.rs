@@ -39,7 +39,13 @@ impl RequestId {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mixed = KEY.hash_one(NEXT.fetch_add(1, Ordering::Relaxed));
-        Self(Bytes::from(format!("{mixed:016x}")))
+        let digit = |at: u32| {
+            let value = (mixed >> (60 - 4 * at)) & 0xf;
+            char::from_digit(u32::try_from(value).unwrap_or(0), 16).map_or(b'0', |digit| digit as u8)
+        };
+        let mut text = Vec::with_capacity(16);
+        text.extend((0..16).map(digit));
+        Self(Bytes::from(text))
     }
 
     /// Its bytes, all of them visible ASCII.

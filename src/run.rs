@@ -122,7 +122,6 @@ pub async fn run(
         ..ConnectionLimits::default()
     };
     let broker = Arc::new(Broker::new(store, limits, http.waits, http.streams));
-    let draining = CancellationToken::new();
     let stop_serving = CancellationToken::new();
     let traces = traces.map(|endpoint| Traces::start(&endpoint, Handle::current())).transpose();
     let traces = match traces {
@@ -134,7 +133,7 @@ pub async fn run(
     };
     let key_sources = tokio::spawn(keys.run(clock.clone()));
     let certificates = tls.clone().map(|tls| tokio::spawn(tls.run()));
-    let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, draining.clone(), traces));
+    let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, traces));
     let open = app.connections();
     let service = service(Arc::clone(&app));
     let mut serving = tokio::spawn(serve(listener, tls, service, stop_serving.clone(), connections, open));
@@ -147,7 +146,7 @@ pub async fn run(
         why = store_failure(&broker) => Some(why),
     };
     tracing::info!(limit_secs = drain.as_secs(), "stopping: finishing what has begun");
-    draining.cancel();
+    app.drain();
     broker.drain();
     let finished = async {
         // Until the last call has its answer the door stays open, so that probes see why nothing more is taken.

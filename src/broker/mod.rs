@@ -277,9 +277,25 @@ impl Broker {
         id: TaskId,
         view: View,
     ) -> Result<Snapshot, Refusal> {
+        self.get_unless(caller, right, id, view, |_task| false).await
+    }
+
+    /// Reads a task as [`Broker::get`] does, but without its payloads if `known` says of its state that the caller has
+    /// them.
+    ///
+    /// # Errors
+    /// As for [`Broker::get`].
+    pub async fn get_unless(
+        &self,
+        caller: &Caller,
+        right: Right,
+        id: TaskId,
+        view: View,
+        known: impl Fn(&Task) -> bool + Sync,
+    ) -> Result<Snapshot, Refusal> {
         let select = |task: &Task, now: Timestamp| {
             may_see(task, caller, right, now)?;
-            Ok(view.payloads(task))
+            Ok(if known(task) { Vec::new() } else { view.payloads(task) })
         };
         match self.store.read(id, &select).await? {
             None => Err(Refusal::NotFound),

@@ -15,6 +15,7 @@ mod tls;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -22,7 +23,6 @@ use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
 use task_broker_core::Timestamp;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 use tower_http::cors::CorsLayer;
 
 use self::answer::AnswerRoom;
@@ -69,7 +69,8 @@ pub struct App {
     bodies: BodyRoom,
     answers: AnswerRoom,
     rates: Option<RateLimits>,
-    draining: CancellationToken,
+    draining: AtomicBool,
+    shown: rpc::ShownTasks,
     metrics: Metrics,
     connections: Connections,
     started: Timestamp,
@@ -77,14 +78,13 @@ pub struct App {
 }
 
 impl App {
-    /// Puts the parts together. When `draining` is cancelled, new calls are refused and `/readyz` turns red.
+    /// Puts the parts together.
     #[must_use]
     pub fn new(
         broker: Arc<Broker>,
         auth: Authenticator,
         clock: Clock,
         settings: HttpSettings,
-        draining: CancellationToken,
         traces: Option<Traces>,
     ) -> Self {
         let requests = Arc::new(Semaphore::new(settings.max_requests));
@@ -103,8 +103,18 @@ impl App {
             bodies: BodyRoom::new(room),
             answers: AnswerRoom::new(room),
             settings,
-            draining,
+            draining: AtomicBool::new(false),
+            shown: rpc::ShownTasks::default(),
         }
+    }
+
+    /// From now on new calls are refused, and `/readyz` is red.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
     }
 
     /// Where connections are counted.

@@ -27,7 +27,7 @@ pub(super) async fn livez() -> Response<Body> {
 /// It can take and keep a command, or says why not.
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response<Body> {
     let plain = "text/plain; charset=utf-8";
-    if app.draining.is_cancelled() {
+    if app.is_draining() {
         return text(StatusCode::SERVICE_UNAVAILABLE, plain, "stopping\n");
     }
     if !app.auth.keyring().is_complete() {

@@ -84,7 +84,7 @@ impl Scrape {
         writer.gauge("task_broker_waits", "Open store/wait calls", self.broker.waits)?;
         writer.gauge("task_broker_streams", "Open streams", self.broker.streams)?;
         writer.gauge("task_broker_connections", "Open connections", app.connections.open())?;
-        let may_serve = !app.draining.is_cancelled() && app.auth.keyring().is_complete();
+        let may_serve = !app.is_draining() && app.auth.keyring().is_complete();
         let ready = may_serve && app.broker.health() == Health::Ready;
         writer.gauge("task_broker_ready", "Whether /readyz is green", usize::from(ready))?;
         let (keyring, now) = (app.auth.keyring(), app.clock.now());

@@ -45,12 +45,18 @@ fn hex(digit: u8) -> Option<u8> {
 }
 
 impl fmt::Display for TaskId {
+    /// In one piece: an id stands in every answer, and byte by byte the formatting took half a microsecond of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for byte in self.0 {
-            write!(f, "{byte:02x}")?;
+        let mut text = [0; 32];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
         }
-        Ok(())
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
+}
+
+const fn digit(value: u8) -> u8 {
+    if value < 10 { b'0' + value } else { b'a' - 10 + value }
 }
 
 impl fmt::Debug for TaskId {

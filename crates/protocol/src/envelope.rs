@@ -186,6 +186,12 @@ pub fn success<R: Serialize + ?Sized>(id: &Id, result: &R) -> Result<Vec<u8>, se
     Ok(answer)
 }
 
+/// Writes the answer to a call whose result is written already, as JSON.
+#[must_use]
+pub fn success_text(id: &Id, result: &[u8]) -> Vec<u8> {
+    [br#"{"jsonrpc":"2.0","id":"#, id.as_json().as_bytes(), br#","result":"#, result, b"}"].concat()
+}
+
 /// Writes the answer to a call that failed; the id is `null` when none could be read.
 #[must_use]
 pub fn failure(id: Option<&Id>, error: &ErrorObject) -> Vec<u8> {

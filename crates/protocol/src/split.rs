@@ -46,10 +46,21 @@ pub(crate) fn split(raw: &RawValue, bound: usize) -> Result<(Entries<'_>, Option
     let Ok((entries, flaw)) = deserializer.deserialize_map(Splitter { bound }) else {
         return Err(SplitError::NotAnObject);
     };
-    let mut seen = HashSet::with_capacity(entries.len());
-    let twice = entries.iter().find(|(name, _)| !seen.insert(name.as_ref()));
-    let flaw = flaw.or_else(|| twice.map(|(name, _)| SplitError::Duplicate(name.to_string())));
+    let flaw = flaw.or_else(|| twice(&entries).map(|name| SplitError::Duplicate(name.to_owned())));
     Ok((entries, flaw))
+}
+
+/// Up to so many names are compared each with each, which costs less than a table.
+const FEW: usize = 16;
+
+/// A name that is there twice.
+fn twice<'a>(entries: &'a Entries<'_>) -> Option<&'a str> {
+    let names = || entries.iter().map(|(name, _)| name.as_ref());
+    if entries.len() <= FEW {
+        return names().enumerate().find(|(at, name)| names().take(*at).any(|it| it == *name)).map(|it| it.1);
+    }
+    let mut seen = HashSet::with_capacity(entries.len());
+    names().find(|name| !seen.insert(*name))
 }
 
 /// The decoded text of a JSON string, borrowed when it has no escapes; `None` for other kinds of value and for
@@ -74,6 +85,9 @@ pub(crate) fn names_a_method(raw: &RawValue) -> bool {
     serde_json::Deserializer::from_str(raw.get()).deserialize_map(MethodFinder).unwrap_or(false)
 }
 
+/// How many members an envelope has, and most params.
+const USUAL: usize = 4;
+
 struct Splitter {
     bound: usize,
 }
@@ -86,7 +100,7 @@ impl<'de> Visitor<'de> for Splitter {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut entries, mut flaw) = (Vec::new(), None);
+        let (mut entries, mut flaw) = (Vec::with_capacity(USUAL), None);
         // Names are taken raw, because decoding one with a lone surrogate would end the walk.
         while let Some((name, value)) = map.next_entry::<&'de RawValue, &'de RawValue>()? {
             if entries.len() >= self.bound {

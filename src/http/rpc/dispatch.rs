@@ -44,7 +44,10 @@ pub(super) async fn serve(
         MethodName::Complete => boxed(id, worker::complete(context, params(call, body)?)).await,
         MethodName::Fail => boxed(id, worker::fail(context, params(call, body)?)).await,
         MethodName::Cancel => boxed(id, worker::cancel(context, params(call, body)?)).await,
-        MethodName::TasksGet => boxed(id, reads::owner_get(context, params(call, body)?)).await,
+        MethodName::TasksGet => {
+            let result = Box::pin(reads::owner_get(context, params(call, body)?)).await?;
+            Ok(id.map(|id| envelope::success_text(id, &result)).unwrap_or_default())
+        }
         MethodName::TasksUpdate => boxed(id, worker::owner_update(context, params(call, body)?)).await,
         MethodName::TasksCancel => boxed(id, worker::owner_cancel(context, params(call, body)?)).await,
         // A stream is not an answer; the handler opens it before it comes here.
@@ -65,9 +68,11 @@ fn params<P: Decode>(call: &Call<'_>, body: &Bytes) -> Result<P, Failure> {
 
 fn answer<R: Serialize>(id: Option<&Id>, result: &R) -> Result<Vec<u8>, Failure> {
     let Some(id) = id else { return Ok(Vec::new()) };
-    envelope::success(id, result).map_err(|error| {
-        // A stored payload that is not JSON: never spliced into an answer.
-        tracing::error!(%error, "an answer could not be written");
-        Refusal::Internal.into()
-    })
+    envelope::success(id, result).map_err(|error| unwritten(&error))
+}
+
+/// A stored payload is not JSON: never spliced into an answer.
+pub(super) fn unwritten(error: &serde_json::Error) -> Failure {
+    tracing::error!(%error, "an answer could not be written");
+    Refusal::Internal.into()
 }

@@ -4,6 +4,7 @@ mod context;
 mod dispatch;
 mod failure;
 mod reads;
+mod shown;
 mod stream;
 mod views;
 mod worker;
@@ -21,6 +22,7 @@ use task_broker_protocol::{Call, ErrorObject, Id, Kind, Parsed, envelope, lookup
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::failure::Failure;
+pub(super) use self::shown::ShownTasks;
 use super::answer::NoRoom;
 use super::body::BodyError;
 use super::metrics::{OK, UNKNOWN};
@@ -83,7 +85,7 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
 
 /// Who sends a request, if it may be looked at at all.
 pub(super) fn admit_caller(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
-    if app.draining.is_cancelled() {
+    if app.is_draining() {
         return Err(Box::new(busy(None)));
     }
     if !gate::origin_allowed(headers, &app.settings.allow_origin) {
@@ -122,7 +124,7 @@ async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
         Err(_full) => tokio::time::timeout(PLACE_PATIENCE, places.acquire_owned()).await.ok()?.ok()?,
     };
     // The end may have begun in the meantime.
-    (!app.draining.is_cancelled()).then_some(permit)
+    (!app.is_draining()).then_some(permit)
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.

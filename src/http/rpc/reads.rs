@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use task_broker_core::{Limits, Right, TaskId};
+use bytes::Bytes;
+use task_broker_core::{Limits, Right, Task, TaskId};
 use task_broker_protocol::envelope::MAX_BATCH;
 use task_broker_protocol::json::MAX_NESTING;
 use task_broker_protocol::methods::{TaskOnly, info, list, resume, statuses, tasks_get, wait};
 use task_broker_protocol::{ErrorObject, shapes};
 
 use super::context::{Context, task};
+use super::dispatch::unwritten;
 use super::failure::Failure;
 use super::{MAX_ANSWER_BYTES, views};
 use crate::broker::{View, Wait};
+use crate::http::App;
 use crate::store::{ListPlace, ListQuery, Listed};
 
 /// How long `store/wait` waits when nothing is said, in milliseconds.
@@ -73,12 +76,22 @@ pub(super) async fn get(
     Ok(views::snapshot(&snapshot)?)
 }
 
-/// `tasks/get`: the same task as its owner sees it.
-pub(super) async fn owner_get(
-    context: Context<'_>,
-    params: TaskOnly,
-) -> Result<tasks_get::DetailedTask, Failure> {
-    Ok(get(context, Right::Owner, params).await?.into())
+/// `tasks/get`: the same task as its owner sees it, already written.
+pub(super) async fn owner_get(context: Context<'_>, params: TaskOnly) -> Result<Bytes, Failure> {
+    let id = task(&params.task_id)?;
+    let App { broker, shown, .. } = context.app;
+    let last = shown.get(id);
+    let known = |task: &Task| last.as_ref().is_some_and(|last| last.shows(task));
+    let read = broker.get_unless(context.caller, Right::Owner, id, View::Snapshot, known).await?;
+    match last {
+        Some(last) if last.shows(&read.task) => Ok(last.into_text()),
+        _ => {
+            let view = tasks_get::DetailedTask::from(views::snapshot(&read)?);
+            let text = Bytes::from(serde_json::to_vec(&view).map_err(|error| unwritten(&error))?);
+            shown.keep(&read.task, &text);
+            Ok(text)
+        }
+    }
 }
 
 pub(super) async fn wait(context: Context<'_>, params: wait::Params) -> Result<wait::Waited, Failure> {

@@ -89,9 +89,23 @@ impl Queue {
     pub(super) async fn put(&self, job: Job, bytes: u64) -> Result<(), StoreError> {
         let units = bytes.div_ceil(UNIT).clamp(1, UNITS as u64);
         let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room);
+        // Mostly there is room for both, and no timer is needed.
+        let (job, room) = match (Arc::clone(&room).try_acquire_many_owned(units), self.jobs.try_reserve()) {
+            (Ok(room), Ok(place)) => {
+                place.send(Queued { job, bytes, _room: room });
+                return Ok(());
+            }
+            (taken, _) => (job, taken.ok()),
+        };
         let queue = async {
-            let room = Arc::clone(&self.room).acquire_many_owned(units).await;
-            let room = room.map_err(|_closed| StoreError::Broken)?;
+            let room = match room {
+                Some(room) => room,
+                None => {
+                    let taken = Arc::clone(&self.room).acquire_many_owned(units).await;
+                    taken.map_err(|_closed| StoreError::Broken)?
+                }
+            };
             let queued = Queued { job, bytes, _room: room };
             self.jobs.send(queued).await.map_err(|_closed| StoreError::Broken)
         };
