@@ -34,6 +34,13 @@ class ACommandIsFine(unittest.TestCase):
             "8 10:00:00.3 <... fdatasync resumed>) = 0",
             ANSWER))
 
+    def test_when_the_marks_of_the_journals_sectors_cut_its_text(self):
+        begin, end = "\\1" * 12 + "x" * 496 + "mark", "\\2" * 12 + "-1" + "\\0" * 498
+        write = f'8 10:00:00.2 pwrite64(5</data/journal-0>, "{begin}{end}", 1024, 512) = 1024'
+        sync = SYNC.replace("/data/db", "/data/journal-0")
+        self.assertIsNone(verdict(REQUEST, write, sync, ANSWER))
+        self.assertIn("mark-2 was not written", verdict(REQUEST, write, sync, ANSWER, marks=["mark-2"]))
+
     def test_in_a_group_when_the_next_group_is_written_before_its_answer(self):
         later = r'8 10:00:00.35 pwrite64(5</data/db>, "other", 5, 4096) = 5'
         self.assertIsNone(verdict(REQUEST, WRITE, SYNC, later, ANSWER, alone=False))

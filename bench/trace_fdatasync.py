@@ -177,6 +177,24 @@ def read_trace(path):
     return events
 
 
+# The journal's files consist of sectors that begin with a mark (docs/storage.md); between the marks is what was committed.
+SECTOR, MARK = 512, 12
+JOURNAL = re.compile(r"/journal-[01]$")
+QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+
+def committed(write):
+    """The bytes of a write as far as they are somebody's, written as strace writes them."""
+    if not JOURNAL.search(write.path):
+        return write.text
+    texts = [match.group(1) for match in QUOTED.finditer(write.text)]
+    # strace writes octal escapes and the usual letters, which are Python's too.
+    raw = "".join(texts).encode("latin-1", "replace").decode("unicode_escape").encode("latin-1")
+    if len(raw) % SECTOR:
+        raise SystemExit(f"a write of {len(raw)} bytes to {write.path} is not made of whole sectors")
+    return b"".join(raw[at + MARK:at + SECTOR] for at in range(0, len(raw), SECTOR)).decode("latin-1")
+
+
 def event(name, text, place):
     found = DESCRIPTOR.match(text)
     path = found.group(1) if found else ""
@@ -191,6 +209,8 @@ class Trace:
             return call.path.startswith(data + "/")
 
         self.writes = [call for call in events if call.name in WRITES and in_store(call)]
+        for write in self.writes:
+            write.text = committed(write)
         self.syncs = [call for call in events if call.name in SYNCS and in_store(call) and call.result == 0]
         self.failed_syncs = [call for call in events if call.name in SYNCS and call.end >= 0 and call.result != 0]
         self.sent = [call for call in events if call.name in WRITES and is_socket(call)]

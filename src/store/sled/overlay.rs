@@ -94,9 +94,12 @@ impl Overlay {
         layers.growing.payload(place, wanted).or_else(|| layers.carried.payload(place, wanted))
     }
 
-    /// Adds the images of a frame. It must be durable.
-    pub(super) fn add(&self, images: Vec<(ListPlace, Pending)>) {
-        self.0.write().growing.follow(images);
+    /// Adds the images of a frame. It must be durable. Returns how many tasks have grown together since the last
+    /// hand-over.
+    pub(super) fn add(&self, images: Vec<(ListPlace, Pending)>) -> usize {
+        let mut layers = self.0.write();
+        layers.growing.follow(images);
+        layers.growing.0.len()
     }
 
     /// Hands what has grown over to be carried into sled. What was carried before must be there.

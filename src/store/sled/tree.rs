@@ -42,6 +42,15 @@ pub(super) enum TreeError {
     NoRoom,
 }
 
+/// What is done next to sled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Something is written.
+    Write,
+    /// Something is removed.
+    Remove,
+}
+
 /// The one side that writes to sled.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -72,24 +81,24 @@ impl Tree {
         Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES })
     }
 
-    /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
+    /// Carries a layer into sled; `breathe` is called before each step, with what it is. In three passes, each in the order of the keys:
     /// one write then finds the page of the one before in the processor's cache.
     pub(super) fn carry(
         &mut self,
         layer: &Layer,
-        mut breathe: impl FnMut(&mut Self) -> Result<(), TreeError>,
+        mut breathe: impl FnMut(&mut Self, Step) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let mut garbage = Vec::new();
         for (place, pending) in layer.iter() {
-            breathe(self)?;
+            breathe(self, Step::Write)?;
             self.write_payloads(place, pending, &mut garbage, &mut breathe)?;
         }
         for (place, pending) in layer.iter() {
-            breathe(self)?;
+            breathe(self, if pending.head.is_some() { Step::Write } else { Step::Remove })?;
             bounded(|| self.write_head(place, pending.head.as_deref(), &mut garbage))?;
         }
         for key in &garbage {
-            breathe(self)?;
+            breathe(self, Step::Remove)?;
             bounded(|| self.remove(key))?;
         }
         Ok(())
@@ -100,12 +109,12 @@ impl Tree {
         place: ListPlace,
         pending: &Pending,
         garbage: &mut Vec<Vec<u8>>,
-        breathe: &mut impl FnMut(&mut Self) -> Result<(), TreeError>,
+        breathe: &mut impl FnMut(&mut Self, Step) -> Result<(), TreeError>,
     ) -> Result<(), TreeError> {
         let (payloads, dropped) = pending.settle();
         for (reference, bytes) in payloads {
             for (key, range) in keys::payload(place, reference) {
-                breathe(self)?;
+                breathe(self, Step::Write)?;
                 bounded(|| self.insert(&key, bytes.get(range).ok_or(TreeError::Encode)?))?;
             }
         }

@@ -41,8 +41,8 @@ const BUSY_COMMANDS: usize = 8;
 const GATHER: Duration = Duration::from_micros(100);
 /// What callers are told to wait when there is no room, in milliseconds.
 const NO_ROOM_RETRY_MS: u64 = 1000;
-/// How long a commit may take before the disk is given up, in milliseconds.
-const STUCK_MS: u64 = 60_000;
+/// How long a commit, or one step of sled, may take before the disk is given up, in milliseconds.
+pub(super) const STUCK_MS: u64 = 60_000;
 
 /// Whether the writer still works; read by probes.
 #[derive(Debug, Default)]
