@@ -26,7 +26,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::{client, get, lifecycle, million, open_loop, waits};
+use crate::commands::{client, expiry, get, lifecycle, million, open_loop, status, turnover, waits};
 
 /// Measures task-broker, on the loopback interface alone
 #[derive(Debug, Parser)]
@@ -44,6 +44,12 @@ enum Command {
     Client(client::Args),
     /// A million tasks: time to start, memory, and the sweep of half of them, against the limits
     Million(million::Args),
+    /// How long reads take while a million tasks expire together
+    Expiry(expiry::Args),
+    /// What large arguments of a task cost a change that does not touch them
+    Status(status::Args),
+    /// What the store occupies when all its tasks have been replaced many times
+    Turnover(turnover::Args),
     /// The server that the broker is compared with; started by the other subcommands
     BaselineServer(baseline::Args),
 }
@@ -58,6 +64,9 @@ impl Command {
             Self::Waits(args) => waits::run(args).await?,
             Self::Client(args) => client::run(args).await?,
             Self::Million(args) => return million::run(args).await,
+            Self::Expiry(args) => return expiry::run(args).await,
+            Self::Status(args) => status::run(args).await?,
+            Self::Turnover(args) => return turnover::run(args).await,
             Self::BaselineServer(args) => baseline::run(args).await?,
         }
         Ok(true)

@@ -124,6 +124,12 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl Outcome<'_> {
+    /// Fails unless the command was carried out.
+    pub(crate) fn must_be_applied(&self) -> Result<()> {
+        ensure!(self.applied, "not applied, status {}", self.status);
+        Ok(())
+    }
+
     /// Fails unless the command was carried out and left this status.
     pub(crate) fn must_have_left(&self, status: &str) -> Result<()> {
         ensure!(self.applied && self.status == status, "applied: {}, status {}", self.applied, self.status);

@@ -56,6 +56,11 @@ impl Sorted {
     pub(crate) fn len(&self) -> usize {
         self.nanos.len()
     }
+
+    /// The samples, to be put with others.
+    pub(crate) fn into_samples(self) -> Samples {
+        Samples { nanos: self.nanos }
+    }
 }
 
 /// The middle of some figures; of an even number the mean of the middle two. Zero if there is none.

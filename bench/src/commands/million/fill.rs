@@ -23,17 +23,17 @@ const LARGE_BYTES: usize = 64 << 10;
 const SMALL_BYTES: usize = 1 << 10;
 
 /// The tool of every task.
-pub(super) const TOOL: &str = "render";
+pub(in crate::commands) const TOOL: &str = "render";
 
 /// The arguments of a task: made again whenever they are compared.
-pub(super) fn arguments(index: u64) -> String {
+pub(in crate::commands) fn arguments(index: u64) -> String {
     let bytes = if index % LARGE_EVERY == LARGE_EVERY - 1 { LARGE_BYTES } else { SMALL_BYTES };
     payload::object(bytes, index)
 }
 
 /// How long tasks live.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ttl {
+pub(in crate::commands) enum Ttl {
     /// This long, each.
     Fixed { ms: u64 },
     /// All of them until this time, counted from 1970.
@@ -55,25 +55,25 @@ impl Ttl {
 
 /// Tasks to create.
 #[derive(Clone, Debug)]
-pub(super) struct Fill {
-    pub(super) broker: SocketAddr,
-    pub(super) connections: u16,
-    pub(super) range: Range<u64>,
-    pub(super) ttl: Ttl,
+pub(in crate::commands) struct Fill {
+    pub(in crate::commands) broker: SocketAddr,
+    pub(in crate::commands) connections: u16,
+    pub(in crate::commands) range: Range<u64>,
+    pub(in crate::commands) ttl: Ttl,
 }
 
 /// Tasks that were created.
 #[derive(Debug, Default)]
-pub(super) struct Filled {
+pub(in crate::commands) struct Filled {
     /// The sampled ones: index and id.
-    pub(super) samples: Vec<(u64, String)>,
+    pub(in crate::commands) samples: Vec<(u64, String)>,
     /// When the last one expires, counted from 1970.
-    pub(super) last_expiry: Duration,
+    pub(in crate::commands) last_expiry: Duration,
 }
 
 impl Fill {
     /// Creates all of them; remembers every `sample`th.
-    pub(super) async fn run(self, sample: u64) -> Result<Filled> {
+    pub(in crate::commands) async fn run(self, sample: u64) -> Result<Filled> {
         let next = Arc::new(AtomicU64::new(self.range.start));
         let mut workers = JoinSet::new();
         for _ in 0..self.connections {

@@ -4,7 +4,7 @@
 //! the reads that come before it.
 
 mod check;
-mod fill;
+pub(super) mod fill;
 mod report;
 
 use std::time::Duration;
