@@ -38,6 +38,7 @@ fi
 options=(--sanitizer "$sanitizer")
 echo "sanitizer: $sanitizer; $seconds s for each of: ${targets[*]}"
 cargo fuzz build "${options[@]}"
+programs=fuzz/target/$(rustc -vV | sed -n 's/^host: //p')/release
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -45,11 +46,11 @@ failed=0
 rows=()
 for target in "${targets[@]}"; do
     [ -f "fuzz/fuzz_targets/$target.rs" ] || { echo "fuzz.sh: there is no target $target" >&2; exit 2; }
-    mkdir -p "fuzz/corpus/$target"
+    mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
     printf '\n== %s\n' "$target"
     outcome=clean
     # An input may have 32 KiB, take 10 s and 2 GiB at most; the targets themselves measure memory more finely.
-    cargo fuzz run "${options[@]}" "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+    "$programs/$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -artifact_prefix="fuzz/artifacts/$target/" \
         -max_total_time="$seconds" -max_len=32768 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         >"$log" 2>&1 || outcome=FAILED
     count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

@@ -26,6 +26,9 @@ pub(crate) fn within<T>(gauge: Gauge, bytes: usize, act: impl FnOnce() -> T) -> 
     let mut got = None;
     let most = gauge(&mut || got = act.take().map(|act| act()));
     assert!(usize::try_from(most).is_ok_and(|most| most <= bytes), "{most} bytes were allocated of {bytes}");
-    #[allow(clippy::expect_used, reason = "a gauge that does not run what it shall measure is a fault of the test")]
+    #[allow(
+        clippy::expect_used,
+        reason = "a gauge that does not run what it shall measure is a fault of the test"
+    )]
     got.expect("the gauge runs what it is given")
 }

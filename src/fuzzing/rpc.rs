@@ -4,8 +4,8 @@ use bytes::Bytes;
 use serde_json::Value;
 use task_broker_protocol::members::Members;
 use task_broker_protocol::methods::{
-    Method, TABLE, apply_input, cancel, complete, create, discard, fail, get, info, list, require_input, resume,
-    set_meta, set_status, set_ttl, statuses, tasks_cancel, tasks_get, tasks_update, wait, watch,
+    Method, TABLE, apply_input, cancel, complete, create, discard, fail, get, info, list, require_input,
+    resume, set_meta, set_status, set_ttl, statuses, tasks_cancel, tasks_get, tasks_update, wait, watch,
 };
 use task_broker_protocol::{
     Call, Decode as _, Id, Json, MAX_NESTING, MethodName, Parsed, Refusal, Response, envelope, parse,

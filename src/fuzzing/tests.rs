@@ -43,7 +43,8 @@ fn every_seed_holds_and_reaches_what_its_name_says() {
 fn there_is_a_program_for_every_target() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/Cargo.toml");
     let manifest = fs::read_to_string(manifest).unwrap();
-    let programs: Vec<_> = manifest.lines().filter_map(|line| line.strip_prefix("name = \"")).skip(1).collect();
+    let programs: Vec<_> =
+        manifest.lines().filter_map(|line| line.strip_prefix("name = \"")).skip(1).collect();
     let expected: Vec<_> = TARGETS.iter().map(|(name, _)| format!("{name}\"")).collect();
     assert_eq!(programs, expected);
 }
@@ -53,7 +54,8 @@ fn there_is_a_program_for_every_target() {
 fn the_gauge_sees_what_is_allocated() {
     let most = gauge(&mut || drop(std::hint::black_box(vec![0_u8; 100_000])));
     assert!((100_000..110_000).contains(&most), "{most}");
-    let told = std::panic::catch_unwind(|| within(gauge, 99_999, || std::hint::black_box(vec![0_u8; 100_000])));
+    let told =
+        std::panic::catch_unwind(|| within(gauge, 99_999, || std::hint::black_box(vec![0_u8; 100_000])));
     assert!(told.is_err());
 }
 
@@ -70,7 +72,17 @@ enum Change {
 
 fn change() -> impl Strategy<Value = Change> {
     let word = prop::sample::select(vec![
-        "null", "-0", "1e400", "18446744073709551616", "\\ud800", "\"id\":1,", "[", "{", "}", "\u{0}", "\u{ff}",
+        "null",
+        "-0",
+        "1e400",
+        "18446744073709551616",
+        "\\ud800",
+        "\"id\":1,",
+        "[",
+        "{",
+        "}",
+        "\u{0}",
+        "\u{ff}",
     ]);
     let inserted = prop_oneof![
         word.prop_map(|word| word.as_bytes().to_vec()),

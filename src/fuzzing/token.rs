@@ -41,8 +41,7 @@ fn scene() -> &'static Scene {
         let set = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","x":"{x}"}}]}}"#);
         let mut keys = KeySet::parse(set.as_bytes()).ok()?.keys;
         keys.extend([Key::hs256(&Secret::new(SECRET)?)]);
-        let policy =
-            Policy { audience: vec![AUDIENCE.to_owned()], leeway_secs: LEEWAY, ..Policy::default() };
+        let policy = Policy { audience: vec![AUDIENCE.to_owned()], leeway_secs: LEEWAY, ..Policy::default() };
         let broker = Authenticator::new(AuthMode::Required, keys, policy).ok()?;
         Some(Scene { broker, ed25519 })
     });

@@ -49,7 +49,11 @@ impl TryFrom<(u64, u64, u32, u16)> for StoredRef {
 
     /// The last place cannot be told from the one before it (see [`PayloadRef`]), so it was never written.
     fn try_from((revision, checksum, len, place): (u64, u64, u32, u16)) -> Result<Self, Self::Error> {
-        if place == u16::MAX { Err("a place that no payload has") } else { Ok(Self(revision, checksum, len, place)) }
+        if place == u16::MAX {
+            Err("a place that no payload has")
+        } else {
+            Ok(Self(revision, checksum, len, place))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What happens to the files afterwards.
 
-use super::super::sector::SECTOR;
-use super::script::{Script, Written};
+use super::super::sector::{SECTOR, generation};
+use super::script::{KEY, Script, Written};
 
 /// Blows of one script, at most. With these few bytes no checksum can be made good again.
 const MOST_BLOWS: usize = 3;
@@ -58,7 +58,7 @@ fn tear(written: &Written, script: &mut Script<'_>, files: &mut [Vec<u8>; 2]) {
 /// What has become of the sectors.
 #[derive(Debug, Default)]
 pub(super) struct Harmed {
-    /// How many are what they were at some time before.
+    /// How many say that they are of a generation that they were of before.
     pub(super) stale: usize,
     /// How many are something else.
     broken: usize,
@@ -66,6 +66,8 @@ pub(super) struct Harmed {
     pub(super) torn: bool,
     /// And none of the newest frame is left.
     pub(super) all_of_the_newest: bool,
+    /// The files are in each other's place, and nothing else is wrong.
+    pub(super) swapped: bool,
 }
 
 impl Harmed {
@@ -74,7 +76,9 @@ impl Harmed {
     }
 
     pub(super) fn of(written: &Written, files: &[Vec<u8>; 2]) -> Self {
-        let mut harmed = Self::default();
+        let [first, second] = &written.files;
+        let swapped = first != second && *files == [second.clone(), first.clone()];
+        let mut harmed = Self { swapped, ..Self::default() };
         let mut lost = 0;
         for (slot, file) in files.iter().enumerate() {
             for (index, now) in file.chunks(SECTOR).enumerate() {
@@ -87,7 +91,11 @@ impl Harmed {
                 if of_newest && written.earlier.last().is_some_and(|before| now == part(before)) {
                     lost += 1;
                 }
-                if written.earlier.iter().any(|before| now == part(before)) {
+                let mark = |sector: &[u8]| generation(sector, KEY, index as u64);
+                let before = written.earlier.iter().map(|before| mark(&part(before)));
+                if mark(now) != mark(&part(&written.files))
+                    && before.flatten().any(|old| mark(now) == Some(old))
+                {
                     harmed.stale += 1;
                 } else {
                     harmed.broken += 1;
