@@ -9,6 +9,9 @@ pub mod auth;
 pub mod broker;
 pub mod clock;
 pub mod config;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod healthcheck;
 pub mod histogram;
 pub mod http;

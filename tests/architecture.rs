@@ -87,6 +87,11 @@ const ROOMS: &[(&str, &[&str])] = &[
         "run",
         &["auth", "broker", "clock", "config", "http", "store", "store::memory", "store::sled", "traces"],
     ),
+    // The decoders for the fuzz targets. It is only there with the feature of that name, and in tests; what is private
+    // has a part of it inside.
+    ("fuzzing", &["auth", "store::sled::fuzzing"]),
+    ("store::sled::fuzzing", &["fuzzing", "store::sled", "store::sled::journal::fuzzing"]),
+    ("store::sled::journal::fuzzing", &["fuzzing", "store", "store::sled"]),
     // The face of the library, and the command line.
     ("lib", &["run"]),
     ("main", &["auth", "clock", "config", "healthcheck", "lib", "run", "store::sled", "telemetry", "tools"]),
@@ -95,7 +100,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Which rooms may name a crate. What is not listed may be named by all.
 const CRATES: &[(&str, &[&str])] = &[
     // The rules and their words are for everybody; the wire is for those who speak it.
-    ("task_broker_protocol", &["http"]),
+    ("task_broker_protocol", &["http", "fuzzing"]),
     ("axum", &["http"]),
     ("hyper", &["http", "keysource", "tools"]),
     ("hyper_util", &["http", "keysource", "tools", "traces"]),
@@ -116,10 +121,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("opentelemetry_sdk", &["traces"]),
     ("jiff", &["http"]),
     ("jsonwebtoken", &["auth"]),
-    ("aws_lc_rs", &["auth"]),
-    ("base64", &["archive", "auth"]),
+    ("aws_lc_rs", &["auth", "fuzzing"]),
+    ("base64", &["archive", "auth", "fuzzing"]),
     ("pem", &["auth"]),
-    ("serde_json", &["archive", "auth", "http", "tools"]),
+    ("serde_json", &["archive", "auth", "fuzzing", "http", "tools"]),
     ("sled", &["store::sled"]),
     ("postcard", &["store::sled"]),
     ("xxhash_rust", &["archive", "store::sled"]),

@@ -26,7 +26,7 @@ pub struct Secret {
 
 impl Secret {
     /// The secret with exactly these bytes, `None` if there are none.
-    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn new(bytes: &[u8]) -> Option<Self> {
         let signing = EncodingKey::from_secret(bytes).ok()?;
         let verifying = DecodingKey::from_secret(bytes).ok()?;
         Some(Self { signing, verifying })

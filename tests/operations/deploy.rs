@@ -120,6 +120,14 @@ fn the_image_is_pinned_private_and_checks_itself() {
     for name in [".git", "data", "secret", "target"] {
         assert!(ignored.lines().any(|line| line == name), "{name} must not go into the image");
     }
+    // cargo reads the manifests of all members, whatever it is asked to build.
+    let members = include_str!("../../Cargo.toml").split_once("members = [").unwrap().1;
+    let members: Vec<_> = members.split_once(']').unwrap().0.split(',').collect();
+    assert!(members.len() >= 5, "{members:?}");
+    for member in members.iter().map(|member| member.trim().trim_matches('"')) {
+        let hidden = |line: &&str| member == *line || member.starts_with(&format!("{line}/"));
+        assert_eq!(ignored.lines().find(hidden), None, "the build needs {member}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ mod disk;
 mod draft;
 mod extending;
 mod follower;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod import;
 mod index;
 mod intern;

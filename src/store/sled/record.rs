@@ -41,7 +41,21 @@ struct Head<'a> {
 
 /// revision, checksum, length, place
 #[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "(u64, u64, u32, u16)")]
 struct StoredRef(u64, u64, u32, u16);
+
+impl TryFrom<(u64, u64, u32, u16)> for StoredRef {
+    type Error = &'static str;
+
+    /// The last place cannot be told from the one before it (see [`PayloadRef`]), so it was never written.
+    fn try_from((revision, checksum, len, place): (u64, u64, u32, u16)) -> Result<Self, Self::Error> {
+        if place == u16::MAX {
+            Err("a place that no payload has")
+        } else {
+            Ok(Self(revision, checksum, len, place))
+        }
+    }
+}
 
 #[derive(Serialize, Deserialize)]
 enum StoredPhase {

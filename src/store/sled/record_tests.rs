@@ -345,6 +345,7 @@ fn a_record_that_breaks_a_rule_of_the_core_is_refused() {
     assert!(refused(|head| head.phase = StoredPhase::Cancelled), "nobody asked to cancel it");
     assert!(refused(|head| head.phase = StoredPhase::Completed(StoredRef(1, 2, 3, 4))), "a question is open");
     assert!(refused(|head| head.arguments.0 = 99), "a payload of the future");
+    assert!(refused(|head| head.arguments.3 = u16::MAX), "a place that would be read as another");
     let no_key = |head: &mut Head<'_>| head.replay.as_mut().unwrap().create = Some(("", 1));
     assert!(refused(no_key), "an empty idempotency key");
 }

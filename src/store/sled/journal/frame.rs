@@ -202,7 +202,8 @@ impl<'a> Cursor<'a> {
     fn reference(&mut self) -> Option<PayloadRef> {
         let (revision, checksum) = (self.u64()?, self.u64()?);
         let len = self.u32()?;
-        let place = u16::from_le_bytes(self.array()?);
+        // The last place cannot be told from the one before it (see `PayloadRef`), so it was never written.
+        let place = Some(u16::from_le_bytes(self.array()?)).filter(|place| *place < u16::MAX)?;
         Some(PayloadRef::new(revision, place, len, checksum))
     }
 }

@@ -6,6 +6,8 @@
 //! that they are of an earlier generation.
 
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) mod fuzzing;
 mod replay;
 mod sector;
 mod segment;
@@ -48,6 +50,31 @@ pub(super) struct Position {
     pub(super) sequence: u64,
     /// Its checksum.
     pub(super) checksum: u64,
+}
+
+/// Appends the frame that follows `position` to `buffer`, as sectors from number `at` on, and says where the chain has
+/// come to with it.
+fn lay_out(
+    buffer: &mut Vec<u8>,
+    key: u64,
+    position: Position,
+    at: u64,
+    (body, census, clock): (&[u8], Census, Timestamp),
+) -> io::Result<Position> {
+    let Position { generation, sequence, checksum: previous } = position;
+    let sequence = sequence + 1;
+    let header = Header {
+        generation,
+        sequence,
+        previous,
+        clock,
+        census,
+        body_bytes: u32::try_from(body.len()).map_err(io::Error::other)?,
+        body_checksum: Header::checksum_of(body, sequence),
+    };
+    let (head, checksum) = header.encode(key);
+    scatter(buffer, [&head, body], key, generation, at);
+    Ok(Position { generation, sequence, checksum })
 }
 
 /// The writer's side.
@@ -121,23 +148,12 @@ impl Journal {
     /// Writes a frame and syncs it. After an error the state of the file is unknown, and nothing may be written to it
     /// again.
     pub(super) fn append(&mut self, body: &Bytes, census: Census, clock: Timestamp) -> io::Result<()> {
-        let sequence = self.position.sequence + 1;
-        let header = Header {
-            generation: self.position.generation,
-            sequence,
-            previous: self.position.checksum,
-            clock,
-            census,
-            body_bytes: u32::try_from(body.len()).map_err(io::Error::other)?,
-            body_checksum: Header::checksum_of(body, sequence),
-        };
-        let (head, checksum) = header.encode(self.key);
         self.buffer.clear();
-        scatter(&mut self.buffer, [&head, body], self.key, header.generation, self.next);
-        self.segment(header.generation).write(self.next, &self.buffer)?;
+        let position = lay_out(&mut self.buffer, self.key, self.position, self.next, (body, census, clock))?;
+        self.segment(position.generation).write(self.next, &self.buffer)?;
         self.next += (self.buffer.len() / SECTOR) as u64;
         self.buffer.shrink_to(KEPT_BUFFER);
-        self.position = Position { generation: header.generation, sequence, checksum };
+        self.position = position;
         Ok(())
     }
 

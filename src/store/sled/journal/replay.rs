@@ -55,13 +55,25 @@ pub(in super::super) fn replay(
     key: u64,
     checkpoint: Position,
 ) -> Result<Result<Replayed, Damage>, (PathBuf, std::io::Error)> {
+    read_files(key, checkpoint, |slot| {
+        let [first, second] = segments;
+        let segment = if slot == 0 { first } else { second };
+        let sectors = segment.read().map_err(|error| (segment.path().to_owned(), error))?;
+        Ok((segment.path().to_owned(), sectors))
+    })
+}
+
+/// The same with the files of the slots from wherever `read` has them, one after the other.
+pub(super) fn read_files<E>(
+    key: u64,
+    checkpoint: Position,
+    mut read: impl FnMut(usize) -> Result<(PathBuf, Vec<u8>), E>,
+) -> Result<Result<Replayed, Damage>, E> {
     let mut replayed =
         Replayed { layer: Layer::default(), position: checkpoint, newest: None, frames: 0, cut: None };
     for generation in [checkpoint.generation + 1, checkpoint.generation + 2] {
-        let [first, second] = segments;
-        let segment = if slot_of(generation) == 0 { first } else { second };
-        let sectors = segment.read().map_err(|error| (segment.path().to_owned(), error))?;
-        let reader = Reader { path: segment.path(), sectors: &sectors, key, generation };
+        let (path, sectors) = read(slot_of(generation))?;
+        let reader = Reader { path: &path, sectors: &sectors, key, generation };
         if let Err(damage) = reader.read(&mut replayed) {
             return Ok(Err(damage));
         }
@@ -102,9 +114,11 @@ impl Reader<'_> {
         self.sectors.get(byte(at)..end).unwrap_or_default()
     }
 
-    /// To which generation a sector belongs.
+    /// To which generation a sector belongs. One of the other file's generations is none that was written here: the two
+    /// files, or sectors of them, have changed places. (0 is what both files are made with.)
     fn mark(&self, at: u64) -> Option<u64> {
-        generation(self.at(at, 1), self.key, at)
+        let found = generation(self.at(at, 1), self.key, at)?;
+        (found == 0 || slot_of(found) == slot_of(self.generation)).then_some(found)
     }
 
     fn header(&self, at: u64) -> Option<(Header, u64)> {

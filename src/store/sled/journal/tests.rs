@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use task_broker_core::TaskId;
+use task_broker_core::{PayloadRef, TaskId};
 use tempfile::TempDir;
 
 use super::replay::Cut;
@@ -262,4 +262,32 @@ fn a_payload_that_looks_like_a_frame_is_none() {
     bytes[start..start + SECTOR].copy_from_slice(&before[start..start + SECTOR]);
     fs::write(&file, &bytes).unwrap();
     assert_eq!(scene.replay().unwrap().cut.unwrap().offset, start as u64);
+}
+
+#[test]
+fn a_reference_that_would_be_read_as_another_is_refused() {
+    let dropped = [PayloadRef::new(1, 3, 2, 0)];
+    let image = Image { place: place(1), head: None, payloads: &[], dropped: &dropped };
+    let body = encode_body([image].into_iter()).unwrap();
+    assert!(decode_body(&body).is_some());
+    let mut last = body.to_vec();
+    let at = last.len() - 2;
+    last[at..].fill(0xff);
+    assert!(decode_body(&last.into()).is_none());
+}
+
+#[test]
+fn files_that_have_changed_places_are_damage() {
+    for (lengths, newest) in [(vec![700], 1), (vec![2000, 2000], 0)] {
+        let mut scene = Scene::new(8);
+        for (number, length) in (1..).zip(lengths) {
+            scene.append(number, length);
+        }
+        let [first, second] = [0, 1].map(|slot| path_of(scene.directory.path(), slot));
+        assert_eq!(scene.file(), [&first, &second][newest].clone());
+        let [one, other] = [&first, &second].map(|path| fs::read(path).unwrap());
+        fs::write(&first, other).unwrap();
+        fs::write(&second, one).unwrap();
+        assert!(scene.replay().is_err(), "the newest frames would be lost without a word");
+    }
 }
