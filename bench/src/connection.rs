@@ -19,10 +19,16 @@ const MAX_HEADERS: usize = 32;
 
 /// A ready-made `POST` with a JSON body.
 pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
+    post_as(None, path, body)
+}
+
+/// The same by whoever has this token.
+pub(crate) fn post_as(token: Option<&str>, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
+    let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: \
-         {length}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{authorization}content-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
 }
