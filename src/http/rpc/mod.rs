@@ -126,7 +126,7 @@ async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
-fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
+pub(super) fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
     let Some(rates) = &app.rates else { return Ok(()) };
     let taken = rates.take(&verified.caller.subject, calls);
     taken.map_err(|too_often| {
