@@ -81,7 +81,8 @@ fn export_tasks(export: &Export) -> Result<ExitCode, AnyError> {
         }
         (None, Some(url)) => {
             let token = export.token_file.as_deref().map(read_token).transpose()?;
-            runtime.block_on(tools::export_broker(url, token.as_deref(), &export.out, told))?;
+            let remote = tools::Remote { url, roots: export.ca.as_deref(), token: token.as_deref() };
+            runtime.block_on(tools::export_broker(remote, &export.out, told))?;
         }
         (None, None) => return Err("give --store or --url".into()),
     }

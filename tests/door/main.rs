@@ -23,6 +23,7 @@ mod docs;
 mod floods;
 mod forgeries;
 mod gone;
+mod health;
 mod key_files;
 mod key_server;
 mod load;
