@@ -27,7 +27,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::{client, get, lifecycle, million, open_loop, waits};
+use crate::commands::{client, get, lifecycle, million, neighbours, open_loop, overload, waits};
 
 /// Measures task-broker, on the loopback interface alone
 #[derive(Debug, Parser)]
@@ -45,6 +45,10 @@ enum Command {
     Client(client::Args),
     /// A million tasks: time to start, memory, and the sweep of half of them, against the limits
     Million(million::Args),
+    /// Two subjects far over their limits: the p99 of a third one, against the limit
+    Neighbours(neighbours::Args),
+    /// Ten times what the broker carries: how much of it is still done, against the limits
+    Overload(overload::Args),
     /// The server that the broker is compared with; started by the other subcommands
     BaselineServer(baseline::Args),
 }
@@ -58,6 +62,8 @@ impl Command {
             Self::OpenLoop(args) => open_loop::run(args).await?,
             Self::Waits(args) => waits::run(args).await?,
             Self::Client(args) => client::run(args).await?,
+            Self::Neighbours(args) => return neighbours::run(args).await,
+            Self::Overload(args) => return overload::run(args).await,
             Self::Million(args) => return million::run(args).await,
             Self::BaselineServer(args) => baseline::run(args).await?,
         }

@@ -16,7 +16,7 @@ use crate::clock;
 /// The audience of the tokens.
 const AUDIENCE: &str = "bench";
 
-/// The subject of the tokens.
+/// The subject of tokens where it does not matter.
 const SUBJECT: &str = "bench-client";
 
 /// How long a token is good, in seconds. Longer than any run.
@@ -100,15 +100,19 @@ impl Keys {
 
     /// Different tokens of one subject.
     pub(crate) fn tokens(&self, algorithm: Algorithm, count: u32) -> Result<Vec<String>> {
+        (0..count).map(|number| self.token(algorithm, SUBJECT, number)).collect()
+    }
+
+    /// A token of this subject.
+    pub(crate) fn token_of(&self, subject: &str, algorithm: Algorithm) -> Result<String> {
+        self.token(algorithm, subject, 0)
+    }
+
+    fn token(&self, algorithm: Algorithm, subject: &str, number: u32) -> Result<String> {
         let expires = clock::unix()?.as_secs() + VALID_SECS;
         let header = format!(r#"{{"alg":"{}","typ":"JWT"}}"#, algorithm.name());
-        (0..count)
-            .map(|number| {
-                let claims =
-                    format!(r#"{{"sub":"{SUBJECT}","aud":"{AUDIENCE}","exp":{expires},"jti":"{number}"}}"#);
-                self.sign(algorithm, &header, &claims)
-            })
-            .collect()
+        let claims = format!(r#"{{"sub":"{subject}","aud":"{AUDIENCE}","exp":{expires},"jti":"{number}"}}"#);
+        self.sign(algorithm, &header, &claims)
     }
 
     fn sign(&self, algorithm: Algorithm, header: &str, claims: &str) -> Result<String> {

@@ -4,5 +4,7 @@ pub(crate) mod client;
 pub(crate) mod get;
 pub(crate) mod lifecycle;
 pub(crate) mod million;
+pub(crate) mod neighbours;
 pub(crate) mod open_loop;
+pub(crate) mod overload;
 pub(crate) mod waits;
