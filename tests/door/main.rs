@@ -20,6 +20,7 @@ mod signer;
 
 mod attacks;
 mod docs;
+mod expiry;
 mod floods;
 mod forgeries;
 mod gone;
