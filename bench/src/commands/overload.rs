@@ -41,8 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
-    /// Calls of `store/create` in one request; with 1 they are sent alone
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+    /// Calls of `store/create` in one request; with 1 they are sent alone, and the generator cannot send enough of them
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=100))]
     batch: u16,
     /// Bytes of the arguments of a task
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=1 << 16))]
