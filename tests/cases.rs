@@ -31,8 +31,8 @@ fn rows() -> Vec<(&'static str, &'static str)> {
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<_> = source.lines().map(str::trim_start).collect();
     let (alone, waiting) = (format!("fn {name}("), format!("async fn {name}("));
-    let defines = |line: &&str| line.starts_with(&alone) || line.starts_with(&waiting);
-    let Some(at) = lines.iter().position(|line| defines(&line)) else { return false };
+    let defines = |line: &str| line.starts_with(&alone) || line.starts_with(&waiting);
+    let Some(at) = lines.iter().position(|line| defines(line)) else { return false };
     // The attributes right above it.
     let mut attributes = lines[..at].iter().rev().take_while(|line| line.starts_with("#["));
     let marked = attributes.any(|line| line.contains("#[test]") || line.contains("#[tokio::test"));
