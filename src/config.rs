@@ -104,9 +104,12 @@ pub struct Export {
     /// A store that no broker is using: sled:DIRECTORY.
     #[arg(long, value_name = "STORE", required_unless_present = "url", conflicts_with = "url")]
     pub store: Option<StoreUrl>,
-    /// A running broker: http://HOST:PORT.
+    /// A running broker: http://HOST:PORT or https://HOST:PORT.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
+    /// File with the root certificates that the running broker's certificate is checked against; the system's without it.
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub ca: Option<PathBuf>,
     /// File with the token for the running broker.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub token_file: Option<PathBuf>,
@@ -238,7 +241,7 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_MAX_BODY_BYTES", default_value_t = 8 << 20, value_name = "BYTES")]
     pub max_body_bytes: u32,
 
-    /// Calls that are worked on at once.
+    /// Calls that are worked on at once; of a batch each eight count as one.
     #[arg(long, env = "TASK_BROKER_MAX_REQUESTS", default_value_t = 4096, value_name = "N")]
     pub max_requests: u32,
 
@@ -283,7 +286,7 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
 
-    /// Collector that traces are sent to, by OTLP over HTTP, such as http://127.0.0.1:4318. None are made without.
+    /// Collector that traces are sent to, by OTLP over HTTP or HTTPS, such as http://127.0.0.1:4318. None are made without.
     #[arg(long, env = "TASK_BROKER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<Endpoint>,
 }

@@ -23,5 +23,6 @@ pub mod store;
 pub mod telemetry;
 pub mod tools;
 pub mod traces;
+pub mod trust;
 
 pub use run::{RunError, open_store, run};

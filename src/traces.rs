@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -27,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::clock::Stopwatch;
+use crate::trust::{Trust, TrustError};
 
 /// How many spans wait to be sent; further ones are dropped.
 const WAITING: usize = 2048;
@@ -51,16 +53,20 @@ impl FromStr for Endpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let rest = text.strip_prefix("http://").ok_or(
-            "expected http://HOST:PORT: a collector beside the broker, which passes traces on over TLS where they must",
-        )?;
+        let (scheme, rest) = text
+            .split_once("://")
+            .filter(|(scheme, _)| ["http", "https"].contains(scheme))
+            .ok_or("expected http://HOST:PORT or https://HOST:PORT")?;
         let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]/".contains(&byte);
         if host.is_empty() || host.starts_with(':') || !rest.bytes().all(fits) {
-            return Err("expected http://HOST:PORT, without a name, a password or a query".to_owned());
+            return Err(
+                "expected http://HOST:PORT or https://HOST:PORT, without a name, a password or a query"
+                    .to_owned(),
+            );
         }
         let path = if path.is_empty() { "v1/traces" } else { path };
-        Ok(Self(format!("http://{host}/{path}")))
+        Ok(Self(format!("{scheme}://{host}/{path}")))
     }
 }
 
@@ -68,6 +74,12 @@ impl FromStr for Endpoint {
 #[derive(Debug, thiserror::Error)]
 #[error("--otlp-endpoint: {0}")]
 pub struct TracesError(String);
+
+impl From<TrustError> for TracesError {
+    fn from(error: TrustError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Makes spans and sends them.
 #[derive(Debug)]
@@ -103,11 +115,12 @@ impl Traces {
     /// [`TracesError`] when the exporter cannot be made.
     pub fn start(endpoint: &Endpoint, runtime: Handle) -> Result<Self, TracesError> {
         let failures = Arc::new(Failures::default());
+        let trust = if endpoint.0.starts_with("https://") { Trust::System } else { Trust::Nobody };
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(1)
-            .build(HttpConnector::new());
+            .build(trust.connector()?);
         let sender = Sender { client, runtime, failures: Arc::clone(&failures) };
         let exporter = SpanExporter::builder()
             .with_http()
@@ -206,7 +219,7 @@ impl Extractor for Parent<'_> {
 /// Sends on the broker's runtime what a thread outside of it exports.
 #[derive(Debug)]
 struct Sender {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
     failures: Arc<Failures>,
 }
@@ -232,7 +245,7 @@ impl HttpClient for Sender {
 }
 
 async fn send(
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     request: Request<Bytes>,
 ) -> Result<Response<Bytes>, HttpError> {
     let (head, body) = client.request(request.map(Full::new)).await?.into_parts();
@@ -249,13 +262,22 @@ mod tests {
         for (text, url) in [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
             ("http://collector:4318/", "http://collector:4318/v1/traces"),
+            ("https://collector.example", "https://collector.example/v1/traces"),
             ("http://[::1]:4318/otlp/traces", "http://[::1]:4318/otlp/traces"),
         ] {
             assert_eq!(text.parse(), Ok(Endpoint(url.into())));
         }
-        for text in
-            ["", "collector:4318", "https://collector", "http://", "http://:4318", "http://a@b", "http://a?b"]
-        {
+        for text in [
+            "",
+            "collector:4318",
+            "ftp://collector",
+            "HTTPS://",
+            "https://",
+            "http://",
+            "http://:4318",
+            "http://a@b",
+            "http://a?b",
+        ] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }
     }

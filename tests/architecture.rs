@@ -36,8 +36,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("broker", &["store"]),
     // Who sends a request. It knows nobody.
     ("auth", &[]),
+    // Whom a TLS client believes. It knows nobody.
+    ("trust", &[]),
     // Keeps the keys up to date that come from a file or a server.
-    ("keysource", &["auth", "clock"]),
+    ("keysource", &["auth", "clock", "trust"]),
     // Maps between the wire and the broker. Of a store it knows only values that the broker passes through.
     (
         "http",
@@ -78,10 +80,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("telemetry", &["config::LogFormat", "request"]),
     // Spans, and how they are sent.
-    ("traces", &["clock"]),
-    ("healthcheck", &["clock", "config::Healthcheck"]),
+    ("traces", &["clock", "trust"]),
+    ("healthcheck", &["clock", "config::Healthcheck", "trust"]),
     // Commands on stores, and a client of a running broker.
-    ("tools", &["archive", "clock", "store", "store::sled"]),
+    ("tools", &["archive", "clock", "store", "store::sled", "trust"]),
     // Puts the rooms together.
     (
         "run",
@@ -103,10 +105,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("task_broker_protocol", &["http", "fuzzing"]),
     ("axum", &["http"]),
     ("hyper", &["http", "keysource", "tools"]),
-    ("hyper_util", &["http", "keysource", "tools", "traces"]),
-    ("hyper_rustls", &["keysource"]),
-    ("rustls_native_certs", &["keysource"]),
-    ("rustls", &["http", "keysource"]),
+    ("hyper_util", &["http", "keysource", "tools", "traces", "trust"]),
+    ("hyper_rustls", &["keysource", "traces", "trust"]),
+    ("rustls_native_certs", &["trust"]),
+    ("rustls", &["healthcheck", "http", "trust"]),
     ("tokio_rustls", &["http"]),
     ("governor", &["http"]),
     ("quick_cache", &["auth", "http"]),

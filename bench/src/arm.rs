@@ -1,5 +1,6 @@
 //! The arms of a comparison, and the rounds in which they take turns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -13,11 +14,11 @@ use crate::{table, usage};
 /// How long each arm warms up.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// One server with its clients.
+/// One server with its clients; several arms may share a server.
 #[derive(Debug)]
 pub(crate) struct Arm<C> {
     name: &'static str,
-    server: Server,
+    server: Arc<Server>,
     clients: Vec<C>,
     measured: Measured,
 }
@@ -35,8 +36,8 @@ struct Measured {
 }
 
 impl<C: Client> Arm<C> {
-    pub(crate) fn new(name: &'static str, server: Server, clients: Vec<C>) -> Self {
-        Self { name, server, clients, measured: Measured::default() }
+    pub(crate) fn new(name: &'static str, server: impl Into<Arc<Server>>, clients: Vec<C>) -> Self {
+        Self { name, server: server.into(), clients, measured: Measured::default() }
     }
 
     pub(crate) const fn name(&self) -> &'static str {
@@ -78,10 +79,12 @@ impl<C: Client> Arm<C> {
         Ok(())
     }
 
-    /// Ends the server, which must end well.
+    /// Ends the server with the last of its arms; it must end well.
     pub(crate) async fn stop(self) -> Result<()> {
         drop(self.clients);
-        self.server.stop().await.context(self.name)?;
+        if let Some(server) = Arc::into_inner(self.server) {
+            server.stop().await.context(self.name)?;
+        }
         Ok(())
     }
 
@@ -92,13 +95,24 @@ impl<C: Client> Arm<C> {
     }
 }
 
+/// A ratio of two arms' throughputs that is of interest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ratio {
+    /// The place of the one among the arms.
+    pub(crate) of: usize,
+    /// The place of the one that it is divided by.
+    pub(crate) by: usize,
+    /// What is hoped for.
+    pub(crate) aim: Option<f64>,
+}
+
 /// Lets the arms take turns: each round measures every one of them, and each round another one comes first. Prints
-/// what it measures; `hoped` is, for each arm after the first, the ratio that is hoped for.
+/// what it measures.
 pub(crate) async fn compare<C: Client>(
     mut arms: Vec<Arm<C>>,
     rounds: Rounds,
     duration: Duration,
-    hoped: &[Option<f64>],
+    wanted: &[Ratio],
 ) -> Result<()> {
     for arm in &mut arms {
         arm.closed(WARM_UP).await?;
@@ -112,43 +126,45 @@ pub(crate) async fn compare<C: Client>(
         }
         arms.rotate_right(first);
     }
-    report(&mut arms, hoped);
+    report(&mut arms, wanted);
     for arm in arms {
         arm.stop().await?;
     }
     Ok(())
 }
 
-fn report<C: Client>(arms: &mut [Arm<C>], hoped: &[Option<f64>]) {
-    let Some((subject, others)) = arms.split_first() else { return };
-    let ratios: Vec<Vec<f64>> = others.iter().map(|other| ratios(subject, other)).collect();
+fn report<C: Client>(arms: &mut [Arm<C>], wanted: &[Ratio]) {
+    let pairs: Vec<_> = wanted
+        .iter()
+        .filter_map(|ratio| Some((arms.get(ratio.of)?, arms.get(ratio.by)?, ratio.aim)))
+        .map(|(of, by, aim)| (of, by, aim, ratios(of, by)))
+        .collect();
 
-    let mut header = vec!["round"];
-    header.extend(std::iter::once(subject.name));
-    header.extend(others.iter().flat_map(|other| [other.name, "ratio"]));
-    let rows: Vec<_> = (0..subject.measured.throughputs.len())
+    let header: Vec<String> = std::iter::once("round".to_owned())
+        .chain(arms.iter().map(|arm| arm.name.to_owned()))
+        .chain(pairs.iter().map(|(of, by, ..)| format!("{} / {}", of.name, by.name)))
+        .collect();
+    let rounds = arms.first().map_or(0, |arm| arm.measured.throughputs.len());
+    let figure = |figures: &[f64], round: usize| figures.get(round).copied().unwrap_or_default();
+    let rows: Vec<Vec<String>> = (0..rounds)
         .map(|round| {
-            let figure = |figures: &[f64]| figures.get(round).copied().unwrap_or_default();
-            let mut row =
-                vec![(round + 1).to_string(), format!("{:.0}", figure(&subject.measured.throughputs))];
-            for (other, ratios) in others.iter().zip(&ratios) {
-                row.push(format!("{:.0}", figure(&other.measured.throughputs)));
-                row.push(format!("{:.3}", figure(ratios)));
-            }
-            row
+            std::iter::once((round + 1).to_string())
+                .chain(arms.iter().map(|arm| format!("{:.0}", figure(&arm.measured.throughputs, round))))
+                .chain(pairs.iter().map(|(.., ratios)| format!("{:.3}", figure(ratios, round))))
+                .collect()
         })
         .collect();
     println!("\noperations per second, closed loop");
-    table::print(&header, &rows);
+    table::print(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows);
 
     println!();
-    for ((other, ratios), aim) in others.iter().zip(&ratios).zip(hoped) {
+    for (of, by, aim, ratios) in &pairs {
         let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ratios.iter().copied().fold(0.0, f64::max);
         let aim = aim.map(|aim| format!(", aim {aim:.2}")).unwrap_or_default();
         let median = median(ratios.iter().copied());
-        println!("median ratio {} / {}: {median:.3} ({low:.3} to {high:.3}){aim}", subject.name, other.name);
-        let processor = other.micros(other.measured.processor) / subject.micros(subject.measured.processor);
+        println!("median ratio {} / {}: {median:.3} ({low:.3} to {high:.3}){aim}", of.name, by.name);
+        let processor = by.micros(by.measured.processor) / of.micros(of.measured.processor);
         println!("  by the servers' processor time alone: {processor:.3}");
     }
 
@@ -174,7 +190,7 @@ fn report<C: Client>(arms: &mut [Arm<C>], hoped: &[Option<f64>]) {
     );
 }
 
-fn ratios<C>(subject: &Arm<C>, other: &Arm<C>) -> Vec<f64> {
-    let pairs = subject.measured.throughputs.iter().zip(&other.measured.throughputs);
-    pairs.map(|(subject, other)| subject / other).collect()
+fn ratios<C>(of: &Arm<C>, by: &Arm<C>) -> Vec<f64> {
+    let pairs = of.measured.throughputs.iter().zip(&by.measured.throughputs);
+    pairs.map(|(of, by)| of / by).collect()
 }

@@ -19,10 +19,16 @@ const MAX_HEADERS: usize = 32;
 
 /// A ready-made `POST` with a JSON body.
 pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
+    post_as(None, path, body)
+}
+
+/// The same by whoever has this token.
+pub(crate) fn post_as(token: Option<&str>, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
+    let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: \
-         {length}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n{authorization}content-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
     )
     .into_bytes()
 }
@@ -37,6 +43,7 @@ pub(crate) fn get(path: &str) -> Vec<u8> {
 pub(crate) struct Connection {
     stream: TcpStream,
     input: BytesMut,
+    closes: bool,
 }
 
 impl Connection {
@@ -45,7 +52,12 @@ impl Connection {
         ensure!(address.ip().is_loopback(), "{address} is not on the loopback interface");
         let stream = TcpStream::connect(address).await.with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: BytesMut::with_capacity(16 << 10) })
+        Ok(Self { stream, input: BytesMut::with_capacity(16 << 10), closes: false })
+    }
+
+    /// Whether the last answer said that it is the last one of this connection.
+    pub(crate) const fn closes(&self) -> bool {
+        self.closes
     }
 
     /// Sends a ready-made request and gives the body of its answer, which must be a 200.
@@ -66,7 +78,8 @@ impl Connection {
             if head.is_none() {
                 head = parse_head(&self.input)?;
             }
-            let Some(Head { status, body_at, end }) = head else { continue };
+            let Some(Head { status, body_at, end, closes }) = head else { continue };
+            self.closes = closes;
             ensure!(self.input.len() <= end, "more bytes than the answer's content-length");
             if self.input.len() == end {
                 let body = self.input.get(body_at..end).unwrap_or_default();
@@ -84,6 +97,8 @@ struct Head {
     body_at: usize,
     /// Where it ends.
     end: usize,
+    /// Whether the server closes the connection after it.
+    closes: bool,
 }
 
 fn parse_head(input: &[u8]) -> Result<Option<Head>> {
@@ -94,11 +109,15 @@ fn parse_head(input: &[u8]) -> Result<Option<Head>> {
         return Ok(None);
     };
     let status = response.code.context("an answer without a status")?;
-    let length = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
-    let Some(length) = length else { bail!("HTTP {status} without content-length") };
-    let length: usize = std::str::from_utf8(length.value)?.parse().context("content-length")?;
+    let named = |name: &str| {
+        let mut headers = response.headers.iter();
+        headers.find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    };
+    let closes = named("connection").is_some_and(|value| value.eq_ignore_ascii_case(b"close"));
+    let Some(length) = named("content-length") else { bail!("HTTP {status} without content-length") };
+    let length: usize = std::str::from_utf8(length)?.parse().context("content-length")?;
     ensure!(length <= MAX_ANSWER, "an answer of {length} bytes");
-    Ok(Some(Head { status, body_at, end: body_at + length }))
+    Ok(Some(Head { status, body_at, end: body_at + length, closes }))
 }
 
 /// The beginning of an answer, for messages.

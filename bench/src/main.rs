@@ -17,6 +17,7 @@ mod process;
 mod rpc;
 mod samples;
 mod table;
+mod tokens;
 mod usage;
 
 use std::io::Write as _;
@@ -26,13 +27,15 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::{client, expiry, get, lifecycle, million, open_loop, status, turnover, waits};
+use crate::commands::{
+    client, expiry, get, lifecycle, million, neighbours, open_loop, overload, status, turnover, waits,
+};
 
 /// Measures task-broker, on the loopback interface alone
 #[derive(Debug, Parser)]
 #[command(name = "bench", max_term_width = 110)]
 enum Command {
-    /// Throughput of tasks/get against a no-op JSON-RPC echo behind the same HTTP set-up
+    /// Throughput of tasks/get without a token, with HS256 and with RS256 tokens, against a no-op JSON-RPC echo
     Get(get::Args),
     /// Throughput of create + complete + get against a log with group commit behind the same HTTP set-up
     Lifecycle(lifecycle::Args),
@@ -50,6 +53,10 @@ enum Command {
     Status(status::Args),
     /// What the store occupies when all its tasks have been replaced many times
     Turnover(turnover::Args),
+    /// Two subjects far over their limits: the p99 of a third one, against the limit
+    Neighbours(neighbours::Args),
+    /// Ten times what the broker carries: how much of it is still done, against the limits
+    Overload(overload::Args),
     /// The server that the broker is compared with; started by the other subcommands
     BaselineServer(baseline::Args),
 }
@@ -63,6 +70,8 @@ impl Command {
             Self::OpenLoop(args) => open_loop::run(args).await?,
             Self::Waits(args) => waits::run(args).await?,
             Self::Client(args) => client::run(args).await?,
+            Self::Neighbours(args) => return neighbours::run(args).await,
+            Self::Overload(args) => return overload::run(args).await,
             Self::Million(args) => return million::run(args).await,
             Self::Expiry(args) => return expiry::run(args).await,
             Self::Status(args) => status::run(args).await?,

@@ -31,6 +31,13 @@ impl Target {
         directory.with_context(|| self.dir.display().to_string())
     }
 
+    /// The same with more arguments for `task-broker serve`.
+    pub(crate) fn with_args(&self, more: impl IntoIterator<Item = String>) -> Self {
+        let mut target = self.clone();
+        target.broker_args.extend(more);
+        target
+    }
+
     /// Starts a broker on the data in `data` and waits until it is ready. Tells how long that took from the start
     /// of the process.
     pub(crate) async fn start(&self, data: &Path) -> Result<(Server, Duration)> {

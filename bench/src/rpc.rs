@@ -58,6 +58,12 @@ impl<'a> Answer<'a> {
         serde_json::from_str(result.get()).with_context(|| format!("unexpected result {}", result.get()))
     }
 
+    /// Whether this is the error `unavailable`: too much at the moment.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        let data = self.error.as_ref().and_then(|error| error.data.as_ref());
+        data.is_some_and(|data| data.kind == "unavailable")
+    }
+
     /// Fails unless this is the error `task_not_found`.
     pub(crate) fn must_be_not_found(&self) -> Result<()> {
         let Some(error) = &self.error else {

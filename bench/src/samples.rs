@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Latencies as they come in. Eight bytes each; the number of requests of a round bounds them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     nanos: Vec<u64>,
 }

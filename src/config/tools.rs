@@ -1,13 +1,28 @@
 //! The commands beside `serve`, and what `--help` teaches.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 /// Settings of `task-broker healthcheck`.
 #[derive(Clone, Debug, Args)]
 pub struct Healthcheck {
-    /// Where the broker listens, without TLS: http://HOST:PORT. This command speaks http only.
-    #[arg(long, default_value = "http://127.0.0.1:8420", value_name = "URL")]
-    pub url: String,
+    /// Where the broker is: http://HOST:PORT or https://HOST:PORT. Without it, where a broker with the same --listen and
+    /// --tls-cert is on this machine.
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// Where the broker listens; an address that stands for all of them is asked on loopback.
+    #[arg(long, env = "TASK_BROKER_LISTEN", default_value = "127.0.0.1:8420", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// The broker's certificate, in PEM: with it TLS is spoken, and this very certificate is believed and no other,
+    /// whatever names and dates are in it.
+    #[arg(long, env = "TASK_BROKER_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the root certificates that the broker's certificate is checked against, with its names and dates.
+    /// Without it and without --tls-cert: the system's.
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// Ask only whether the process lives, not whether it can take and keep a command.
     #[arg(long)]
     pub live: bool,
@@ -81,8 +96,10 @@ Examples:
       HEALTHCHECK CMD [\"/usr/local/bin/task-broker\", \"healthcheck\"]
   Where something restarts what is unhealthy: a restart heals no full disk
       task-broker healthcheck --live
-  A broker with --tls-cert speaks nothing but TLS, and this command does not: ask it by
-      curl -sf --cacert ca.pem https://broker.example:8420/readyz
+  From another machine, by TLS, with its names and dates
+      task-broker healthcheck --url https://broker.example:8420 --ca ca.pem
+  On its own machine it finds the broker by the same variables, and believes its certificate alone
+      TASK_BROKER_LISTEN=0.0.0.0:8420 TASK_BROKER_TLS_CERT=chain.pem task-broker healthcheck
 
 Exit status: 0 healthy, 1 not, or not known within the time limit.";
 

@@ -15,9 +15,19 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// What is set aside for bodies at a time, and its unit, in bytes.
 const UNIT: usize = 16 * 1024;
 
+/// The largest body that is read although it is not wanted, in bytes, and how long it may take.
+const DISCARDED_BYTES: u64 = 1 << 20;
+const DISCARD_TIME: Duration = Duration::from_secs(5);
+
+/// How many bodies are read at once that are not wanted. Each holds a piece of some KiB at a time.
+const DISCARDS: usize = 4096;
+
 /// Bodies of all requests together: what bounds the process's memory when many large ones come at once.
 #[derive(Debug, Clone)]
-pub(super) struct BodyRoom(Arc<Semaphore>);
+pub(super) struct BodyRoom {
+    room: Arc<Semaphore>,
+    discards: Arc<Semaphore>,
+}
 
 /// A body with the room it takes up.
 pub(super) struct Collected {
@@ -42,7 +52,30 @@ pub(super) enum BodyError {
 impl BodyRoom {
     /// Room for bodies of this many bytes together.
     pub(super) fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes / UNIT)))
+        Self { room: Arc::new(Semaphore::new(bytes / UNIT)), discards: Arc::new(Semaphore::new(DISCARDS)) }
+    }
+
+    /// Reads a body in the background and keeps nothing of it; false if it is too large for that, or there are too many.
+    pub(super) fn discard(&self, mut body: Body) -> bool {
+        let Ok(place) = Arc::clone(&self.discards).try_acquire_owned() else { return false };
+        if body.size_hint().lower() > DISCARDED_BYTES {
+            return false;
+        }
+        let discarding = async move {
+            let mut length = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                length += frame.data_ref().map_or(0, |data| data.len() as u64);
+                if length > DISCARDED_BYTES {
+                    break;
+                }
+            }
+        };
+        tokio::spawn(async move {
+            // One that does not come in time is cut off.
+            tokio::time::timeout(DISCARD_TIME, discarding).await.ok();
+            drop(place);
+        });
+        true
     }
 
     /// Reads a body of at most `maximum` bytes.
@@ -89,7 +122,7 @@ impl BodyRoom {
     ) -> Result<(), BodyError> {
         let units = after.div_ceil(UNIT) - before.div_ceil(UNIT);
         let Some(units) = u32::try_from(units).ok().filter(|units| *units > 0) else { return Ok(()) };
-        let more = Arc::clone(&self.0).try_acquire_many_owned(units).map_err(|_full| BodyError::NoRoom)?;
+        let more = Arc::clone(&self.room).try_acquire_many_owned(units).map_err(|_full| BodyError::NoRoom)?;
         match room {
             Some(held) => held.merge(more),
             None => *room = Some(more),

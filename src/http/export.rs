@@ -15,7 +15,7 @@ use futures_util::stream;
 use task_broker_core::{Rejection, Subject, Timestamp};
 
 use super::App;
-use super::rpc::{admit_caller, refused};
+use super::rpc::{admit_caller, may_call, refused};
 use crate::archive::Writer;
 use crate::auth::Verified;
 use crate::broker::{Export, Refusal};
@@ -26,7 +26,10 @@ const PIECE: usize = 64 * 1024;
 
 /// Serves an export.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let Verified { caller, valid_until } = match admit_caller(&app, request.headers()) {
+    // An export counts as one call of its subject, like any other, whether or not it is allowed.
+    let admitted = admit_caller(&app, request.headers())
+        .and_then(|verified| may_call(&app, &verified, 1).map(|()| verified));
+    let Verified { caller, valid_until } = match admitted {
         Ok(verified) => verified,
         Err(response) => return *response,
     };

@@ -1,10 +1,7 @@
 //! One question to a key server: bounded in time and size, without redirects, over TLS.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
@@ -15,11 +12,9 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 
 use crate::auth::MAX_JWKS_BYTES;
+use crate::trust::{Trust, TrustError};
 
 /// How long one question may take in all.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -36,19 +31,11 @@ pub enum UrlError {
     #[error("--jwks-ca-file has no effect on http://")]
     NoTls,
     /// The roots.
-    #[error("--jwks-ca-file: {}: {error}", path.display())]
-    Roots {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: io::Error,
-    },
+    #[error("--jwks-ca-file: {0}")]
+    Roots(TrustError),
     /// The system's roots.
-    #[error("--jwks-url: no root certificate was found on this system; give --jwks-ca-file")]
-    NoRoots,
-    /// The program was built without what it needs.
-    #[error("this build cannot speak TLS")]
-    NoTlsHere,
+    #[error("--jwks-url: {0}; give --jwks-ca-file")]
+    SystemRoots(TrustError),
 }
 
 /// Why there was no answer. No text of the server is in it.
@@ -90,14 +77,12 @@ impl Fetcher {
         if roots.is_some() && !encrypted {
             return Err(UrlError::NoTls);
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let Ok(config) = config else { return Err(UrlError::NoTlsHere) };
-        let roots = if encrypted { read_roots(roots)? } else { RootCertStore::empty() };
-        let config = config.with_root_certificates(roots).with_no_client_auth();
-        let connector = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(config);
         // An http URL was let through above only on loopback.
-        let connector = connector.https_or_http().enable_http1().build();
+        let connector = match (encrypted, roots) {
+            (true, Some(roots)) => Trust::Roots(roots).connector().map_err(UrlError::Roots)?,
+            (true, None) => Trust::System.connector().map_err(UrlError::SystemRoots)?,
+            (false, _) => Trust::Nobody.connector().map_err(UrlError::SystemRoots)?,
+        };
         // Each question on a connection of its own: they are minutes apart.
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(Self { client, url })
@@ -150,23 +135,6 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn read_roots(file: Option<&Path>) -> Result<RootCertStore, UrlError> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = file else {
-        let found = rustls_native_certs::load_native_certs();
-        roots.add_parsable_certificates(found.certs);
-        return if roots.is_empty() { Err(UrlError::NoRoots) } else { Ok(roots) };
-    };
-    let wrong = |error| UrlError::Roots { path: path.to_owned(), error };
-    let text = fs::read(path).map_err(wrong)?;
-    let invalid = |what: String| wrong(io::Error::new(io::ErrorKind::InvalidData, what));
-    for certificate in CertificateDer::pem_slice_iter(&text) {
-        let certificate = certificate.map_err(|error| invalid(error.to_string()))?;
-        roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
-    }
-    if roots.is_empty() { Err(invalid("there is no certificate in it".into())) } else { Ok(roots) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,12 +166,9 @@ mod tests {
     #[test]
     fn roots_must_be_there_and_of_use() {
         let none = Path::new("/nonexistent/roots.pem");
-        assert!(matches!(Fetcher::new("https://a.example/", Some(none)), Err(UrlError::Roots { .. })));
+        assert!(matches!(Fetcher::new("https://a.example/", Some(none)), Err(UrlError::Roots(_))));
         assert!(matches!(Fetcher::new("http://127.0.0.1/", Some(none)), Err(UrlError::NoTls)));
         let empty = tempfile::NamedTempFile::new().unwrap();
-        assert!(matches!(
-            Fetcher::new("https://a.example/", Some(empty.path())),
-            Err(UrlError::Roots { .. })
-        ));
+        assert!(matches!(Fetcher::new("https://a.example/", Some(empty.path())), Err(UrlError::Roots(_))));
     }
 }

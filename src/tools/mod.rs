@@ -14,7 +14,7 @@ pub use self::compact::compact;
 pub use self::export::export_store;
 pub use self::import::import;
 pub use self::output::{Input, Output};
-pub use self::remote::export_broker;
+pub use self::remote::{Remote, export_broker};
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]

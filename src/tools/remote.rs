@@ -1,42 +1,50 @@
 //! `task-broker export --url`: from a running broker.
 
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST};
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper::header::AUTHORIZATION;
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
 
 use super::ToolError;
 use super::export::report;
 use super::output::{Output, Sink};
 use crate::archive::{Ending, MAX_LINE_BYTES, Part, Reader};
+use crate::trust::Trust;
 
 /// How long a broker may take for each piece of its answer.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How much of a refusal is read, in bytes.
 const REFUSAL_BYTES: usize = 64 * 1024;
 
+/// Where a running broker is, and how to come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Remote<'a> {
+    /// http://HOST:PORT or https://HOST:PORT
+    pub url: &'a str,
+    /// Whom to believe if it speaks TLS: the roots in this file, the system's without it.
+    pub roots: Option<&'a Path>,
+    /// An administrator's token.
+    pub token: Option<&'a str>,
+}
+
 /// Exports from a running broker, and checks each line as it comes.
 ///
 /// # Errors
 /// [`ToolError`]; there is no export then.
 pub async fn export_broker(
-    url: &str,
-    token: Option<&str>,
+    remote: Remote<'_>,
     output: &Output,
     told: &mut dyn Write,
 ) -> Result<(), ToolError> {
-    let failed = |what: String| ToolError::Remote { url: url.to_owned(), what };
-    let authority = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    let authority = authority
-        .filter(|authority| !authority.is_empty() && !authority.contains('/'))
-        .ok_or_else(|| failed("--url must be http://HOST:PORT".into()))?;
-    let response = ask(authority, token).await.map_err(failed)?;
+    let failed = |what: String| ToolError::Remote { url: remote.url.to_owned(), what };
+    let response = ask(remote).await.map_err(failed)?;
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
         return Err(failed(refusal(head.status, body).await));
@@ -50,24 +58,40 @@ pub async fn export_broker(
     report(&ending, told)
 }
 
-async fn ask(authority: &str, token: Option<&str>) -> Result<Response<Incoming>, String> {
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let address = if has_port { authority.to_owned() } else { format!("{authority}:80") };
-    let within = |_elapsed| format!("no answer within {} s", PATIENCE.as_secs());
-    let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(&address)).await.map_err(within)?;
-    let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
-    // It ends with the response.
-    tokio::spawn(connection);
-    let mut request = Request::builder().method(Method::POST).uri("/export").header(HOST, authority);
+async fn ask(Remote { url, roots, token }: Remote<'_>) -> Result<Response<Incoming>, String> {
+    let base: Option<Uri> = url.trim_end_matches('/').parse().ok();
+    let base = base.filter(|base| base.authority().is_some() && base.path() == "/" && base.query().is_none());
+    let base = base.ok_or("--url must be http://HOST:PORT or https://HOST:PORT")?;
+    let trust = match (base.scheme_str(), roots) {
+        (Some("https"), None) => Trust::System,
+        (Some("https"), Some(roots)) => Trust::Roots(roots),
+        (Some("http"), None) => Trust::Nobody,
+        (Some("http"), Some(_)) => return Err("--ca has no effect on http://".to_owned()),
+        _ => return Err("--url must be http://HOST:PORT or https://HOST:PORT".to_owned()),
+    };
+    let connector = trust.connector().map_err(|error| match roots {
+        Some(_) => format!("--ca: {error}"),
+        None => error.to_string(),
+    })?;
+    let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+    let mut request =
+        Request::builder().method(Method::POST).uri(format!("{}/export", url.trim_end_matches('/')));
     if let Some(token) = token {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|_what| "the token has odd characters")?;
-    let response = tokio::time::timeout(PATIENCE, sender.send_request(request)).await.map_err(within)?;
-    response.map_err(|error| error.to_string())
+    let response = tokio::time::timeout(PATIENCE, client.request(request)).await;
+    let response = response.map_err(|_elapsed| format!("no answer within {} s", PATIENCE.as_secs()))?;
+    response.map_err(|error| format!("cannot connect: {}", innermost(&error)))
+}
+
+/// What is at the bottom of an error: "connection refused", and not "client error".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut error = error;
+    while let Some(cause) = error.source() {
+        error = cause;
+    }
+    error.to_string()
 }
 
 /// Why the broker does not want to.

@@ -212,3 +212,63 @@ fn heads_have_a_bound_on_both_versions_of_http() {
     assert!(ended, "32 MiB of one head were taken");
     assert!(resident_bytes(&broker).saturating_sub(base) < 32 << 20);
 }
+
+/// Batches far above the limit, again and again: somebody else does not notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_batches_hold_nobody_up() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).start();
+    let get = r#"{"jsonrpc":"2.0","id":1,"method":"tasks/get","params":{"taskId":"x"}}"#;
+    let batch = format!("[{}]", vec![get; 20_000].join(","));
+    let client = broker.anonymous();
+    let flood = tokio::spawn({
+        let flooding = broker.anonymous();
+        async move {
+            for _ in 0..20 {
+                assert_eq!(flooding.post(batch.clone()).await.error().kind, "invalid_request");
+            }
+        }
+    });
+    let mut latencies = Vec::new();
+    while !flood.is_finished() {
+        let began = Instant::now();
+        client.call("store/info", json!({})).await.result();
+        latencies.push(began.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    flood.await.unwrap();
+    latencies.sort();
+    let p99 = latencies[latencies.len() * 99 / 100];
+    println!("beside batches of 20,000 calls: p99 {p99:?} of {} calls", latencies.len());
+    assert!(p99 < Duration::from_secs(1), "{p99:?}");
+}
+
+/// A refusal that comes before the body was read must not be lost: neither by a client that sends all of it first, nor
+/// for the next request on the connection.
+#[test]
+fn an_answer_that_does_not_wait_for_the_body_arrives_all_the_same() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Required).start();
+    let lines = "Content-Type: application/json\r\nAuthorization: Bearer nonsense\r\n";
+    for bytes in [10_000, 100_000, 900_000] {
+        let body = format!("{{\"x\":\"{}\"}}", "x".repeat(bytes));
+        let length = body.len();
+        let request =
+            format!("POST /rpc HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {length}\r\n\r\n{body}");
+        for round in 0..20 {
+            let mut connection = Connection::open(broker.address());
+            for number in 0..3 {
+                connection.send(&request);
+                let answer = connection.try_answer();
+                let status = answer.map(|answer| answer.status);
+                assert_eq!(status, Some(401), "{bytes} bytes, connection {round}, request {number}");
+            }
+            // The last one of a connection.
+            let last = raw::try_exchange(broker.address(), raw::post(broker.address(), lines, &body));
+            assert_eq!(last.map(|answer| answer.status), Some(401), "{bytes} bytes, {round}");
+        }
+    }
+    // A body that never comes is not waited for, and does not hold the connection for ever.
+    let mut connection = Connection::open(broker.address());
+    connection.send(format!("POST /rpc HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: 1000\r\n\r\n"));
+    assert_eq!(connection.answer().status, 401);
+    assert!(connection.is_closed(Duration::from_secs(20)));
+}

@@ -39,7 +39,7 @@ impl Certificate {
         }
     }
 
-    fn server(&self) -> ServerConfig {
+    pub(crate) fn server(&self) -> ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
         let config =

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::signer::Signer;
 use super::{claims, file, flag, from_env, resident_bytes};
-use crate::harness::{Auth, Broker, BrokerOptions, Client, Outgoing, Store, token};
+use crate::harness::{Auth, Broker, BrokerOptions, Client, Outgoing, Store, poll_until, token};
 
 /// So many clients at once, for a while: how many answers of each status.
 async fn drive(broker: &Broker, clients: usize, body: &str, time: Duration) -> BTreeMap<u16, usize> {
@@ -86,6 +86,48 @@ async fn large_bodies_together_have_a_bound() {
         assert!([200, 503].contains(status), "{answers:?}");
     }
     assert!(highest.saturating_sub(base) < 512 << 20, "{highest}");
+}
+
+/// How many places are taken, as the broker tells.
+async fn in_progress(client: &Client) -> u64 {
+    let metrics = client.http(hyper::Method::GET, "/metrics").await;
+    let mut lines = metrics.text().lines();
+    lines.find_map(|line| line.strip_prefix("task_broker_requests_in_progress ")?.parse().ok()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_batches_take_places_like_others() {
+    let broker = BrokerOptions::new(Store::Sled).auth(Auth::Off).flag("--max-requests", 150).start();
+    let client = broker.anonymous();
+    let create =
+        r#"{"jsonrpc":"2.0","id":1,"method":"store/create","params":{"toolName":"load","ttlMs":1000}}"#;
+    let batch = format!("[{}]", vec![create; 100].join(","));
+    let time = Duration::from_secs(from_env("DOOR_LOAD_SECS", 2) as u64);
+    let mut driving = std::pin::pin!(drive(&broker, 64, &batch, time));
+    let mut most = 0;
+    let answers = loop {
+        tokio::select! {
+            answers = &mut driving => break answers,
+            () = tokio::time::sleep(Duration::from_millis(20)) => most = in_progress(&client).await.max(most),
+        }
+    };
+    println!("64 clients with batches of 100 on 150 places: {answers:?}; {most} places were taken");
+    assert!(answers.keys().all(|status| [200, 503].contains(status)) && answers[&200] > 0, "{answers:?}");
+    // A batch of a hundred has thirteen places: by one for each there would be 64 at most.
+    assert!((100..=150).contains(&most), "{most}");
+    let few = BrokerOptions::new(Store::Memory).auth(Auth::Off).flag("--max-requests", 2).start();
+    assert_eq!(
+        few.anonymous().post(batch.clone()).await.elements().len(),
+        100,
+        "more calls than places are served"
+    );
+    for broker in [&broker, &few] {
+        poll_until(Duration::from_secs(10), "all places are free", async || {
+            (in_progress(&broker.anonymous()).await == 0).then_some(())
+        })
+        .await;
+    }
+    client.new_task().await;
 }
 
 /// How many calls in this time, one after the other on each of four connections.

@@ -20,8 +20,11 @@ mod signer;
 
 mod attacks;
 mod docs;
+mod expiry;
 mod floods;
+mod forgeries;
 mod gone;
+mod health;
 mod key_files;
 mod key_server;
 mod load;
@@ -72,6 +75,7 @@ async fn assert_good(broker: &Broker, why: &str, token: &str) {
 /// Checks that the token is refused as such, and that nothing of it is in the answer.
 async fn assert_bad(broker: &Broker, why: &str, token: &str) {
     let answer = ask(broker, token).await;
+    assert_eq!(answer.status, 401, "{why}: {answer}");
     answer.http_error(401);
     let challenge = answer.header("www-authenticate").unwrap();
     assert!(

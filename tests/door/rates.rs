@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use hyper::Method;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harness::{Answer, Auth, Broker, BrokerOptions, Client, Outgoing, Store};
+use crate::harness::{Answer, Auth, Broker, BrokerOptions, Client, Outgoing, Store, token};
 
 const INFO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"store/info"}"#;
 
@@ -103,4 +104,26 @@ async fn a_refused_body_is_not_read_and_a_bad_token_uses_nothing() {
 async fn without_the_flag_there_is_no_limit() {
     let broker = BrokerOptions::new(Store::Memory).start();
     assert!(calls(&broker.user("alice"), 500).await.iter().all(|answer| answer.status == 200));
+}
+
+#[tokio::test]
+async fn an_export_is_a_call_like_any_other() {
+    let broker = broker(1);
+    let admin = broker.bearer(&token::scoped("boss", "tasks:admin"));
+    let mallory = broker.user("mallory");
+    for (client, status) in [(&admin, 200), (&mallory, 403)] {
+        for _ in 0..100 {
+            assert_eq!(client.http(Method::POST, "/export").await.status, status);
+        }
+        let mut answer = client.http(Method::POST, "/export").await;
+        // A second may have passed meanwhile.
+        for _ in 0..20 {
+            if answer.status == status {
+                answer = client.http(Method::POST, "/export").await;
+            }
+        }
+        assert_too_often(&answer);
+        assert_too_often(&client.post(INFO).await);
+    }
+    broker.user("alice").post(INFO).await.result();
 }

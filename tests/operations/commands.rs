@@ -65,7 +65,7 @@ fn a_broker_that_says_no_is_not_healthy_and_its_words_are_repeated() {
 
 #[test]
 fn an_address_that_is_none_is_told() {
-    for url in ["https://x", "127.0.0.1:8420", "http://", "http:// x", ""] {
+    for url in ["ftp://x", "https://", "https://a b", "127.0.0.1:8420", "http://", "http:// x", ""] {
         let (code, said) = check(url, &[]);
         assert_eq!(code, Some(1), "{url}");
         assert!(said.contains("--url"), "{said}");

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 
 use crate::arena::{Arena, BASELINE_PATHS};
-use crate::arm::{self, Arm};
+use crate::arm::{self, Arm, Ratio};
 use crate::baseline::log::Mode;
-use crate::connection::{Connection, post};
+use crate::connection::{Connection, post, post_as};
 use crate::load::get::{Exchange, GetClient};
 use crate::load::lifecycle::Load;
 use crate::options::{Extent, Rounds, Target};
 use crate::rpc::{self, Created, Flat, Outcome};
+use crate::tokens::{Algorithm, Keys};
 
-/// The aim for the ratio.
+/// The issues' aims for the ratios: without a token by the echo, RS256 by the echo, RS256 by HS256.
 const AIM: f64 = 0.85;
+const AIM_RS256: f64 = 0.8;
+const AIM_RS256_BY_HS256: f64 = 0.9;
 
 /// Longer than any run.
 pub(crate) const TTL_MS: u64 = 24 * 60 * 60 * 1000;
@@ -32,38 +35,66 @@ pub(crate) struct Args {
     /// How many tasks are read in turn
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
+    /// How many different tokens of each kind are sent in turn; with more than 16,384, and as many tasks, the broker
+    /// cannot remember them
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tokens: u32,
 }
 
 /// Measures and prints.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let load = Load::new(args.extent.payload_bytes(), TTL_MS);
-    let (arena, broker) = Arena::open(&args.target, &load).await?;
+    let keys = Keys::new(args.target.directory()?)?;
+    let (arena, broker) = Arena::open(&args.target.with_args(keys.broker_args()?), &load).await?;
     let baseline = arena.baseline(Mode::Append).await?;
     let connections = args.extent.connections();
     println!("tasks/get of {} completed tasks against a no-op echo, {connections} connections", args.tasks);
     println!("{}", args.target.describe());
-    println!("results: {}", arena.specimen().sizes());
+    println!("results: {}; {} tokens of each kind in turn", arena.specimen().sizes(), args.tokens);
 
-    let tasks = completed_tasks(broker.address(), &load, args.tasks).await?;
-    let broker_clients = GetClient::connect(broker.address(), &tasks, connections).await?;
-    let baseline_clients = GetClient::connect(baseline.address(), &echo(&arena)?, connections).await?;
-    let arms =
-        vec![Arm::new("tasks/get", broker, broker_clients), Arm::new("echo", baseline, baseline_clients)];
-    arm::compare(arms, args.rounds, args.extent.round(), &[Some(AIM)]).await
+    let broker = Arc::new(broker);
+    let mut arms = Vec::new();
+    for (name, algorithm) in
+        [("no token", None), ("HS256", Some(Algorithm::Hs256)), ("RS256", Some(Algorithm::Rs256))]
+    {
+        let tokens = algorithm.map(|algorithm| keys.tokens(algorithm, args.tokens)).transpose()?;
+        let tasks = completed_tasks(broker.address(), &load, args.tasks, &tokens.unwrap_or_default()).await?;
+        let clients = GetClient::connect(broker.address(), &tasks, connections).await?;
+        arms.push(Arm::new(name, Arc::clone(&broker), clients));
+    }
+    drop(broker);
+    let clients = GetClient::connect(baseline.address(), &echo(&arena)?, connections).await?;
+    arms.push(Arm::new("echo", baseline, clients));
+    let wanted = [
+        Ratio { of: 0, by: 3, aim: Some(AIM) },
+        Ratio { of: 1, by: 3, aim: None },
+        Ratio { of: 2, by: 3, aim: Some(AIM_RS256) },
+        Ratio { of: 2, by: 1, aim: Some(AIM_RS256_BY_HS256) },
+    ];
+    arm::compare(arms, args.rounds, args.extent.round(), &wanted).await
 }
 
-/// Creates and completes tasks; gives for each the request that reads it and the answer, which never changes.
-pub(crate) async fn completed_tasks(broker: SocketAddr, load: &Load, count: u32) -> Result<Arc<[Exchange]>> {
+/// Creates and completes tasks; gives for each the request that reads it and the answer, which never changes. Each
+/// task's requests have the next of these tokens, and none if there is none.
+pub(crate) async fn completed_tasks(
+    broker: SocketAddr,
+    load: &Load,
+    count: u32,
+    tokens: &[String],
+) -> Result<Arc<[Exchange]>> {
     let mut connection = Connection::open(broker).await?;
     let mut exchanges = Vec::new();
+    let mut tokens = tokens.iter().map(String::as_str).cycle();
     for task in 0..count {
         let context = || format!("preparing task {task}");
-        let body = connection.exchange(&post(rpc::PATH, &load.create())).await.with_context(context)?;
+        let token = tokens.next();
+        let create = post_as(token, rpc::PATH, &load.create());
+        let body = connection.exchange(&create).await.with_context(context)?;
         let task_id = rpc::result::<Created<'_>>(body)?.task_id()?.to_owned();
-        let complete = post(rpc::PATH, &load.complete(&task_id));
+        let complete = post_as(token, rpc::PATH, &load.complete(&task_id));
         let body = connection.exchange(&complete).await.with_context(context)?;
         rpc::result::<Outcome<'_>>(body)?.must_have_left("completed")?;
-        let request = post(rpc::PATH, &Load::get(&task_id));
+        let request = post_as(token, rpc::PATH, &Load::get(&task_id));
         let answer = connection.exchange(&request).await.with_context(context)?;
         rpc::result::<Flat<'_>>(answer)?.must_be_completed_with(&load.result)?;
         exchanges.push(Exchange { answer: answer.to_vec(), request });

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use super::get::TTL_MS;
 use crate::arena::{Arena, BASELINE_PATHS, BROKER_PATHS};
-use crate::arm::{self, Arm};
+use crate::arm::{self, Arm, Ratio};
 use crate::baseline::log::Mode;
 use crate::load::lifecycle::{LifecycleClient, Load};
 use crate::options::{Extent, Rounds, Target};
@@ -46,5 +46,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let clients = LifecycleClient::connect(server.address(), paths, &load, connections).await?;
         arms.push(Arm::new(name, server, clients));
     }
-    arm::compare(arms, args.rounds, args.extent.round(), &[Some(AIM), None]).await
+    let wanted = [Ratio { of: 0, by: 1, aim: Some(AIM) }, Ratio { of: 0, by: 2, aim: None }];
+    arm::compare(arms, args.rounds, args.extent.round(), &wanted).await
 }

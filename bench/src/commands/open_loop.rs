@@ -73,7 +73,7 @@ async fn get(args: &Args) -> Result<()> {
     let (arena, broker) = Arena::open(&args.target, &load).await?;
     let baseline = arena.baseline(Mode::Append).await?;
     let connections = args.extent.connections();
-    let tasks = completed_tasks(broker.address(), &load, TASKS).await?;
+    let tasks = completed_tasks(broker.address(), &load, TASKS, &[]).await?;
     let clients = GetClient::connect(broker.address(), &tasks, connections).await?;
     let mut arms = [Arm::new("tasks/get", broker, clients), {
         let clients = GetClient::connect(baseline.address(), &echo(&arena)?, connections).await?;

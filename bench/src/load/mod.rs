@@ -2,9 +2,11 @@
 //!
 //! [`closed`] answers "how many a second": each client sends its next request as soon as it has its answer.
 //! [`open`] answers "how long does one take at this rate": requests are due at fixed times, whether or not earlier
-//! ones have been answered, and a latency counts from the time at which its request was due.
+//! ones have been answered, and a latency counts from the time at which its request was due. [`flood`] sends more than
+//! is answered, and counts what becomes of it.
 
 pub(crate) mod closed;
+pub(crate) mod flood;
 pub(crate) mod get;
 pub(crate) mod lifecycle;
 pub(crate) mod open;

@@ -12,7 +12,7 @@ mod worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -41,14 +41,19 @@ const BUSY_RETRY_MS: u64 = 1000;
 /// How long a call waits for a place among those that are worked on.
 const PLACE_PATIENCE: Duration = Duration::from_millis(500);
 
+/// How many calls of a batch take one place among those that are worked on. They are carried out one after the other, so
+/// a batch keeps its place as many times longer, and if all places were taken by large batches none of them would be done
+/// in time. It has one command at the writer at a time, though, and with too few of them a commit is shared by few.
+const BATCH_CALLS_PER_PLACE: usize = 8;
+
 /// Serves one request.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let verified = match admit(&app, &head.headers) {
         Ok(verified) => verified,
-        Err(refused) => return *refused,
+        Err(refused) => return turned_away(&app, body, *refused),
     };
-    let Some(permit) = place(&app).await else { return busy(None) };
+    let Some(permit) = places(&app, 1).await else { return turned_away(&app, body, busy(None)) };
     let collected = match app.bodies.collect(body, app.settings.max_body_bytes).await {
         Ok(collected) => collected,
         Err(error) => return unread(&app, &error),
@@ -74,6 +79,15 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
             if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
                 return *refused;
             }
+            let permit = match calls.len().div_ceil(BATCH_CALLS_PER_PLACE) {
+                ..=1 => permit,
+                count => {
+                    // It goes back meanwhile: who holds one and waits for more would block others who do the same.
+                    drop(permit);
+                    let Some(permit) = places(&app, count).await else { return busy(None) };
+                    permit
+                }
+            };
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
             let served = Box::pin(batch(&app, &verified, calls, &body)).await;
@@ -114,27 +128,40 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
     Ok(verified)
 }
 
-/// A place among the calls that are worked on, if there is one soon. Whoever waits for it holds nothing but its head:
-/// its body is still on the way. A refusal at once would cost as much as the call, and clients that come again at once
-/// would leave the broker no time for those that it can serve.
-async fn place(app: &App) -> Option<OwnedSemaphorePermit> {
+/// Places among the calls that are worked on, if there are as many soon; of all that there are at most. Whoever waits for
+/// the first one holds nothing but its head: its body is still on the way. A refusal at once would cost as much as the
+/// call, and clients that come again at once would leave the broker no time for those that it can serve.
+async fn places(app: &App, count: usize) -> Option<OwnedSemaphorePermit> {
+    let count = u32::try_from(count.min(app.settings.max_requests)).unwrap_or(u32::MAX);
     let places = Arc::clone(&app.requests);
-    let permit = match Arc::clone(&places).try_acquire_owned() {
+    let permit = match Arc::clone(&places).try_acquire_many_owned(count) {
         Ok(permit) => permit,
-        Err(_full) => tokio::time::timeout(PLACE_PATIENCE, places.acquire_owned()).await.ok()?.ok()?,
+        Err(_full) => {
+            tokio::time::timeout(PLACE_PATIENCE, places.acquire_many_owned(count)).await.ok()?.ok()?
+        }
     };
     // The end may have begun in the meantime.
     (!app.is_draining()).then_some(permit)
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
-fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
+pub(super) fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(), Box<Response<Body>>> {
     let Some(rates) = &app.rates else { return Ok(()) };
     let taken = rates.take(&verified.caller.subject, calls);
     taken.map_err(|too_often| {
         let error = ErrorObject::too_many_requests(too_often.retry_after_ms);
         Box::new(failed(None, error.into()))
     })
+}
+
+/// The answer to a request whose body is not wanted. What is still on its way of a small one is taken and thrown away:
+/// the system resets a connection that is closed over bytes which nobody has read, and the client would see that in
+/// place of the answer. A large one is not worth it.
+fn turned_away(app: &App, body: Body, mut response: Response<Body>) -> Response<Body> {
+    if !body.is_end_stream() && !app.bodies.discard(body) {
+        response.headers_mut().insert(axum::http::header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 fn unread(app: &App, error: &BodyError) -> Response<Body> {

@@ -1,10 +1,14 @@
 //! What the writer knows beside the tasks: who keeps how much, what expires next, which create keys are taken.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use task_broker_core::{Subject, Task, TaskId, Timestamp, Usage};
+
+use crate::store::ListPlace;
+
+/// How many tasks are noted as expired at once: some milliseconds of the writer's time.
+const NOTED: usize = 8192;
 
 /// Belongs to the writer alone, so it needs no lock. It follows the newest decided states, which may be ahead of
 /// what readers are shown.
@@ -12,11 +16,12 @@ use task_broker_core::{Subject, Task, TaskId, Timestamp, Usage};
 pub(super) struct Ledger {
     tasks: u64,
     owners: HashMap<Arc<str>, Share>,
-    expiry: BTreeSet<(Timestamp, TaskId)>,
+    /// What is still to expire.
+    expiry: BTreeSet<(Timestamp, ListPlace)>,
+    /// What has expired and is still to be removed, in the order in which sled has it: whoever removes a million tasks
+    /// that expire together in the order of their deadlines has sled read a leaf for each, over and over.
+    overdue: BTreeSet<ListPlace>,
     create_keys: HashMap<(Subject, Arc<str>), TaskId>,
-    /// Up to when expired tasks were counted, and how many of them there are.
-    counted_to: Timestamp,
-    overdue: u64,
 }
 
 #[derive(Debug, Default)]
@@ -30,8 +35,10 @@ impl Ledger {
     pub(super) fn follow(&mut self, before: Option<&Task>, after: Option<&Task>) {
         if let Some(task) = before {
             self.tasks -= 1;
-            self.expiry.remove(&(task.expires_at(), task.id));
-            self.overdue -= u64::from(task.expires_at() <= self.counted_to);
+            let place = ListPlace::of(task);
+            if !self.expiry.remove(&(task.expires_at(), place)) {
+                self.overdue.remove(&place);
+            }
             self.release(task);
             if after.is_none()
                 && let Some(key) = create_key(task)
@@ -43,8 +50,7 @@ impl Ledger {
         }
         if let Some(task) = after {
             self.tasks += 1;
-            self.expiry.insert((task.expires_at(), task.id));
-            self.overdue += u64::from(task.expires_at() <= self.counted_to);
+            self.expiry.insert((task.expires_at(), ListPlace::of(task)));
             if let Some(owner) = &task.owner {
                 let share = self.owners.entry(Arc::clone(owner)).or_default();
                 share.tasks += 1;
@@ -83,26 +89,35 @@ impl Ledger {
         self.create_keys.get(&(creator.clone(), Arc::clone(key))).copied()
     }
 
-    /// Tasks that have expired at `now`, at most `max`, oldest deadline first.
-    pub(super) fn due(&self, now: Timestamp, max: usize) -> Vec<TaskId> {
-        self.expiry.iter().take_while(|(at, _)| *at <= now).take(max).map(|(_, id)| *id).collect()
+    /// Takes note of what has expired by `now`, a bounded part of it each time. Says whether that was all.
+    fn note_expired(&mut self, now: Timestamp) -> bool {
+        for _ in 0..NOTED {
+            let Some((_, place)) = self.expiry.first().copied().filter(|(at, _)| *at <= now) else {
+                return true;
+            };
+            self.expiry.pop_first();
+            self.overdue.insert(place);
+        }
+        !self.expiry.first().is_some_and(|(at, _)| *at <= now)
     }
 
-    /// How many tasks have expired at `now`. Each is counted once, when its time comes, however often this is asked.
-    pub(super) fn overdue(&mut self, now: Timestamp) -> u64 {
-        let last = TaskId::from_bytes([0xff; 16]);
-        let (from, to) = ((self.counted_to, last), (now, last));
-        if from < to {
-            let newly = self.expiry.range((Bound::Excluded(from), Bound::Included(to))).count();
-            self.overdue += u64::try_from(newly).unwrap_or(u64::MAX);
-            self.counted_to = now;
+    /// Tasks that have expired at `now`, at most `max`, oldest task first; none as long as not all of them are known.
+    pub(super) fn due(&mut self, now: Timestamp, max: usize) -> Vec<TaskId> {
+        if !self.note_expired(now) {
+            return Vec::new();
         }
-        self.overdue
+        self.overdue.iter().take(max).map(|place| place.id).collect()
+    }
+
+    /// How many tasks are known to have expired at `now`: all of them, unless very many have just done so.
+    pub(super) fn overdue(&mut self, now: Timestamp) -> u64 {
+        self.note_expired(now);
+        u64::try_from(self.overdue.len()).unwrap_or(u64::MAX)
     }
 
     /// Whether anything has expired at `now`.
     pub(super) fn any_due(&self, now: Timestamp) -> bool {
-        self.expiry.first().is_some_and(|(at, _)| *at <= now)
+        !self.overdue.is_empty() || self.expiry.first().is_some_and(|(at, _)| *at <= now)
     }
 }
 
@@ -154,5 +169,32 @@ mod tests {
         ledger.follow(None, Some(&task(4, 5)));
         assert_eq!(ledger.overdue(at(1_025)), 1, "it has come expired");
         assert_eq!(ledger.overdue(at(2_000)), 3);
+    }
+
+    #[test]
+    fn what_expires_together_is_removed_in_the_order_of_creation_and_only_when_all_of_it_is_known() {
+        let mut ledger = Ledger::default();
+        let at = Timestamp::from_millis;
+        let mut tasks: Vec<_> = (0..NOTED as u64 + 10)
+            .map(|number| {
+                // The youngest expires first.
+                let created_at = at(1_000 + number);
+                let id = TaskId::from_bytes(u128::from(number).to_be_bytes());
+                Task { id, created_at, ttl_ms: 2 * (NOTED as u64 + 10 - number), ..task(1, 0) }
+            })
+            .collect();
+        for task in &tasks {
+            ledger.follow(None, Some(task));
+        }
+        let now = at(1_000_000);
+        assert!(ledger.due(now, 3).is_empty());
+        assert!(ledger.any_due(now));
+        let first: Vec<_> = tasks.iter().take(3).map(|task| task.id).collect();
+        assert_eq!(ledger.due(now, 3), first);
+        for task in tasks.drain(..) {
+            ledger.follow(Some(&task), None);
+        }
+        assert!(!ledger.any_due(now));
+        assert_eq!(ledger.overdue(now), 0);
     }
 }

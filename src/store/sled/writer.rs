@@ -329,6 +329,7 @@ impl Writer {
         if !self.disk.has_room_to_spare() {
             return Swept { removed: 0, more: self.ledger.any_due(now) };
         }
+        // None, while it is still being learned how many there are.
         let due = self.ledger.due(now, max);
         for id in &due {
             if let Some(task) = self.newest(group, *id) {
