@@ -58,7 +58,7 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
     let (broker, _ready) = args.target.start(&directory.path().join("data")).await?;
     println!("{} tasks expire together; {} reads a second of {} others", args.count, args.rate, args.living);
     println!("{}", args.target.describe());
-    let living = completed_tasks(broker.address(), &Load::new(1024, TTL_MS), args.living).await?;
+    let living = completed_tasks(broker.address(), &Load::new(1024, TTL_MS), args.living, &[]).await?;
     let expiry = clock::unix()? + Duration::from_secs(args.expire_after_secs);
     let fill = Fill {
         broker: broker.address(),

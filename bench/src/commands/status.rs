@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result};
 
 use super::get::TTL_MS;
-use crate::arm::{self, Arm};
+use crate::arm::{self, Arm, Ratio};
 use crate::connection::{Connection, post};
 use crate::load::Client;
 use crate::options::{Rounds, Target};
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         arms.push(Arm::new(name, server, clients));
     }
     let round = std::time::Duration::from_secs(args.seconds);
-    arm::compare(arms, args.rounds, round, &[Some(AIM)]).await
+    arm::compare(arms, args.rounds, round, &[Ratio { of: 0, by: 1, aim: Some(AIM) }]).await
 }
 
 /// Says again and again how far its task has got.
