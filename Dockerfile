@@ -24,7 +24,7 @@ VOLUME /data
 EXPOSE 8420
 STOPSIGNAL SIGTERM
 # Whether it can take and keep a command. Where something restarts what is unhealthy, add --live: a restart heals no disk.
-# It speaks http only: with --tls-cert replace it, or run with --no-healthcheck.
+# It finds the broker by the same variables, with TLS too (TASK_BROKER_TLS_CERT); flags of `serve` it does not see.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
     CMD ["/usr/local/bin/task-broker", "healthcheck"]
 # The exec form: the broker is PID 1 and gets SIGTERM itself.
