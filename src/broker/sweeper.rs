@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use crate::store::{Store, StoreError};
 
-/// How many tasks one step removes. A step is one commit; a larger one would hold up the commands behind it.
-const STEP: usize = 256;
+/// How many tasks one step removes. A step is one commit; a larger one would hold up the commands behind it, and keep a
+/// processor from the reads beside it: with 256 their p99 was 2.8 times that of a quiet broker (`bench expiry`).
+const STEP: usize = 64;
 
 /// How long it rests when nothing was due: also how late an `expired` event may be.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// How long it rests between two steps while more is due, so that commands get their turn.
-const BUSY: Duration = Duration::from_millis(5);
+const BUSY: Duration = Duration::from_millis(3);
 
 /// How long it rests when the store refuses.
 const REFUSED: Duration = Duration::from_secs(1);

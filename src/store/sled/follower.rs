@@ -28,10 +28,10 @@ const ORPHAN_STEP: usize = 64;
 const ORPHAN_REST: Duration = Duration::from_millis(1);
 
 /// After how many removals it rests.
-const REMOVAL_STEP: u32 = 64;
+const REMOVAL_STEP: u32 = 16;
 /// How long it rests then, if nobody waits for it. When many tasks expire together, sled reads a leaf for nearly each, and
 /// again gives old ones back too late: the process grew by 600 MiB while 500,000 tasks were swept in 26 s (`bench million`).
-const REMOVAL_REST: Duration = Duration::from_millis(3);
+const REMOVAL_REST: Duration = Duration::from_millis(1);
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
