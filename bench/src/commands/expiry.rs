@@ -70,7 +70,7 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
     let quiet = Duration::from_secs(args.quiet_secs);
     let left = expiry.saturating_sub(clock::unix()?);
     ensure!(left > REST + quiet + LOOK, "the load took too long; raise --expire-after-secs");
-    tokio::time::sleep(left - quiet - LOOK).await;
+    tokio::time::sleep(left.saturating_sub(quiet + LOOK)).await;
 
     let mut clients = GetClient::connect(broker.address(), &living, usize::from(args.connections)).await?;
     let rate = f64::from(args.rate);

@@ -55,8 +55,9 @@ impl fmt::Display for TaskId {
     }
 }
 
-const fn digit(value: u8) -> u8 {
-    if value < 10 { b'0' + value } else { b'a' - 10 + value }
+/// The digit of four bits.
+fn digit(value: u8) -> u8 {
+    b"0123456789abcdef".get(usize::from(value)).copied().unwrap_or(b'0')
 }
 
 impl fmt::Debug for TaskId {

@@ -98,7 +98,7 @@ impl Ledger {
             self.expiry.pop_first();
             self.overdue.insert(place);
         }
-        !self.expiry.first().is_some_and(|(at, _)| *at <= now)
+        self.expiry.first().is_none_or(|(at, _)| *at > now)
     }
 
     /// Tasks that have expired at `now`, at most `max`, oldest task first; none as long as not all of them are known.

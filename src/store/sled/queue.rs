@@ -99,12 +99,11 @@ impl Queue {
             (taken, _) => (job, taken.ok()),
         };
         let queue = async {
-            let room = match room {
-                Some(room) => room,
-                None => {
-                    let taken = Arc::clone(&self.room).acquire_many_owned(units).await;
-                    taken.map_err(|_closed| StoreError::Broken)?
-                }
+            let room = if let Some(room) = room {
+                room
+            } else {
+                let taken = Arc::clone(&self.room).acquire_many_owned(units).await;
+                taken.map_err(|_closed| StoreError::Broken)?
             };
             let queued = Queued { job, bytes, _room: room };
             self.jobs.send(queued).await.map_err(|_closed| StoreError::Broken)
