@@ -283,7 +283,7 @@ impl Finding<'_> {
         let tree = Tree::new(db.clone(), path, overflows);
         let mut tree =
             tree.map_err(|error| CheckError::Open(OpenError::Io { path: path.to_owned(), error }))?;
-        if let Err(error) = tree.carry(layer, |_, _| Ok(())) {
+        if let Err(error) = tree.carry(layer, |_| Ok(())) {
             self.fault(&format!("the journal cannot be carried over: {error}"));
         }
         for id in index.all() {

@@ -75,7 +75,7 @@ impl Draft {
         let pending = Pending { head: Some(head), payloads, dropped: Vec::new() };
         let mut layer = Layer::default();
         layer.follow(vec![(place, pending)]);
-        self.tree.carry(&layer, |_, _| Ok(())).map_err(|error| self.failed(error))
+        self.tree.carry(&layer, |_| Ok(())).map_err(|error| self.failed(error))
     }
 
     fn look_for_room(&self, bytes: u64) -> Result<(), OpenError> {

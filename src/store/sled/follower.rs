@@ -17,7 +17,7 @@ use super::census::Census;
 use super::checkpoint::Checkpoint;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::overlay::{Layer, Overlay};
-use super::tree::{Step, Tree, TreeError, bounded};
+use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
 use super::{directory, keys};
 
@@ -26,12 +26,6 @@ const ORPHAN_STEP: usize = 64;
 /// How long the search rests after a step. Without a rest sled reads leaves faster than it gives old ones back:
 /// half a gigabyte more at a million tasks (measured).
 const ORPHAN_REST: Duration = Duration::from_millis(1);
-
-/// After how many removals it rests.
-const REMOVAL_STEP: u32 = 16;
-/// How long it rests then, if nobody waits for it. When many tasks expire together, sled reads a leaf for nearly each, and
-/// again gives old ones back too late: the process grew by 600 MiB while 500,000 tasks were swept in 26 s (`bench million`).
-const REMOVAL_REST: Duration = Duration::from_millis(1);
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -93,8 +87,6 @@ struct State {
     stage: Stage,
     /// A file of the journal that was made anew.
     remade: Option<(usize, Segment)>,
-    /// The writer waits for it.
-    awaited: bool,
     /// Do not wait for room any more.
     give_up: bool,
 }
@@ -138,14 +130,6 @@ impl Line {
         self.stage() == Stage::Working && now.saturating_since(since) > STUCK_MS
     }
 
-    /// Rests, unless somebody waits.
-    fn rest(&self, time: Duration) {
-        let mut state = self.state.lock();
-        if !state.awaited && !state.give_up {
-            self.changed.wait_for(&mut state, time);
-        }
-    }
-
     fn set(&self, locked: &mut MutexGuard<'_, State>, stage: Stage) {
         locked.stage = stage;
         self.changed.notify_all();
@@ -170,7 +154,7 @@ impl Follower {
         spare_bytes: u64,
         orphans: bool,
     ) -> std::io::Result<Self> {
-        let state = State { work: None, stage: Stage::Idle, remade: None, awaited: false, give_up: false };
+        let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
         let line = Arc::new(Line {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -203,23 +187,19 @@ impl Follower {
     /// Waits until it has followed, as long as it gets on.
     pub(super) fn settle(&self) -> Result<(), Stopped> {
         let mut state = self.line.state.lock();
-        state.awaited = true;
-        self.line.changed.notify_all();
-        let settled = loop {
+        loop {
             match state.stage {
-                Stage::Idle => break Ok(()),
-                Stage::NoRoom => break Err(Stopped::NoRoom),
-                Stage::Failed | Stage::Ended => break Err(Stopped::Failed),
+                Stage::Idle => return Ok(()),
+                Stage::NoRoom => return Err(Stopped::NoRoom),
+                Stage::Failed | Stage::Ended => return Err(Stopped::Failed),
                 Stage::Working => {}
             }
             self.line.changed.wait_for(&mut state, Duration::from_secs(1));
             let stuck = MutexGuard::unlocked(&mut state, || self.line.is_stuck(self.shared.clock.now()));
             if stuck {
-                break Err(Stopped::Stuck);
+                return Err(Stopped::Stuck);
             }
-        };
-        state.awaited = false;
-        settled
+        }
     }
 
     fn hand_over(&self, work: Work) {
@@ -407,12 +387,8 @@ impl Thread {
     ) -> Result<(), TreeError> {
         let Self { tree, line, shared, spare_bytes, .. } = self;
         let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
-        let (mut seen, mut removed) = (0, 0_u32);
-        tree.carry(layer, |tree, step| {
-            removed = removed.wrapping_add(u32::from(step == Step::Remove));
-            if step == Step::Remove && removed % REMOVAL_STEP == 0 {
-                line.rest(REMOVAL_REST);
-            }
+        let mut seen = 0;
+        tree.carry(layer, |tree| {
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
             if seen % LOOK_EVERY == 0 || !tree.hold_room()? {
                 wait_for_room(line, tree, &directory, *spare_bytes)?;

@@ -226,8 +226,7 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
     checkpoint.clean = false;
     checkpoint.sectors = segments.each_ref().map(Segment::sectors);
     let mut tree = Tree::new(db.clone(), &path, loaded.overflows).map_err(io)?;
-    if let Err(error) = tree.carry(&replayed.layer, |_, _| Ok(())).and_then(|()| tree.checkpoint(&checkpoint))
-    {
+    if let Err(error) = tree.carry(&replayed.layer, |_| Ok(())).and_then(|()| tree.checkpoint(&checkpoint)) {
         leave_open(&db);
         return Err(failed(&path, error));
     }
