@@ -59,8 +59,8 @@ impl From<Stopped> for CommitError {
 const REST_MS: u64 = 10_000;
 
 /// How many tasks wait for sled at most before it is given them, if it has nothing else to do, and before what can wait
-/// has to. A removed task takes a hundred bytes of the journal, but six hundred of the overlay: without this bound a sweep
-/// of 500,000 tasks took 600 MiB for a while (`bench million`).
+/// has to. A removed task takes far less of the journal than of the overlay, so the length of the journal alone is no bound
+/// for what a sweep has in memory.
 const LAYER_TASKS: usize = 16 * 1024;
 
 /// The writer's side.

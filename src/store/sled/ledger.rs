@@ -7,7 +7,7 @@ use task_broker_core::{Subject, Task, TaskId, Timestamp, Usage};
 
 use crate::store::ListPlace;
 
-/// How many tasks are noted as expired at once: some milliseconds of the writer's time.
+/// How many tasks are noted as expired at once, so that a million that expire together do not hold up the commands.
 const NOTED: usize = 8192;
 
 /// Belongs to the writer alone, so it needs no lock. It follows the newest decided states, which may be ahead of

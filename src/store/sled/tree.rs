@@ -24,9 +24,9 @@ use crate::store::{ListPlace, StoreError};
 /// bytes are kept few.
 const SYNC_EVERY_BYTES: usize = 1 << 20;
 
-/// What sled writes for a removal beside the key, in bytes, at most: leaves that become empty are merged and written anew.
-/// Counted by the keys alone, 26,000 removals went by between two syncs, and after a power cut a start met a page that could
-/// not be read (`scripts/crash.sh power`, while removals were spread over time).
+/// As what a removal counts beside its key, in bytes: leaves that become empty are merged and written anew. Counted by the
+/// keys alone, some 26,000 removals would go by between two syncs, and in one of 39 power cuts a start met a page that
+/// could not be read (`scripts/crash.sh power`, with removals spread over time; docs/crash-tests.md).
 const REMOVAL_BYTES: usize = 4096;
 
 /// A head that is longer than this is kept in pieces, with only a pointer under its key.
