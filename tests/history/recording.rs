@@ -194,6 +194,26 @@ impl Known {
     }
 }
 
+/// When a task was seen: the order of the members is the one in which tasks of one key follow one another. Two can be born
+/// in one millisecond, and then the earlier one is the one that was seen earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Life {
+    /// In milliseconds of the broker's clock.
+    born: u64,
+    /// When it was known to be there for the first time, in microseconds of the recording.
+    first: u64,
+    /// When the last call began that saw it.
+    last: u64,
+    id: TaskId,
+}
+
+/// Those that were seen after their successor was there.
+fn overlapping(mut lives: Vec<Life>) -> Vec<(TaskId, TaskId)> {
+    lives.sort_unstable();
+    let pairs = lives.windows(2).filter(|pair| pair[0].last > pair[1].first);
+    pairs.map(|pair| (pair[0].id, pair[1].id)).collect()
+}
+
 impl Histories {
     fn push(&mut self, id: TaskId, op: Op) {
         self.tasks.entry(id).or_default().push(op);
@@ -201,16 +221,16 @@ impl Histories {
 
     /// Two tasks of one create call with a key: the second can only be there when the first has gone.
     fn never_two_alive(&mut self, tool: &str, ids: &BTreeSet<TaskId>, born: &BTreeMap<TaskId, u64>) {
-        let mut ids: Vec<_> = ids.iter().collect();
-        ids.sort_by_key(|id| born[*id]);
-        for pair in ids.windows(2) {
-            let seen = |id| self.tasks[id].ops.iter().filter(|op| op.revision().is_some());
-            let last_of_first = seen(pair[0]).map(|op| op.from).max();
-            let first_of_second = seen(pair[1]).map(|op| op.to).min();
-            if last_of_first.zip(first_of_second).is_some_and(|(first, second)| first > second) {
-                self.strange.push(format!("{tool}: {} and {} lived under one key at once", pair[0], pair[1]));
-            }
-        }
+        let life = |id: &TaskId| {
+            let seen = || self.tasks[id].ops.iter().filter(|op| op.revision().is_some());
+            let (first, last) = (seen().map(|op| op.to).min()?, seen().map(|op| op.from).max()?);
+            Some(Life { born: born[id], first, last, id: *id })
+        };
+        let both = overlapping(ids.iter().filter_map(life).collect());
+        self.strange.extend(
+            both.into_iter()
+                .map(|(one, other)| format!("{tool}: {one} and {other} lived under one key at once")),
+        );
     }
 
     fn split(&mut self, record: &Record, op: Op, known: &Known) {
@@ -357,4 +377,29 @@ fn seen(reply: &Reply) -> Option<Seen> {
         Reply::Resume(context) => Seen::Resume(context.clone()),
         Reply::Created(_) | Reply::Waited(_) | Reply::States(_) | Reply::Page(_) => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(id: u8, born: u64, first: u64, last: u64) -> Life {
+        Life { born, first, last, id: TaskId::from_bytes([id; 16]) }
+    }
+
+    #[test]
+    fn tasks_of_one_key_that_follow_one_another_in_one_millisecond_are_no_two_at_once() {
+        for (one, other) in [(1, 2), (2, 1)] {
+            assert_eq!(overlapping(vec![life(one, 5, 10, 20), life(other, 5, 30, 40)]), []);
+            let both = overlapping(vec![life(other, 5, 30, 40), life(one, 5, 10, 35)]);
+            assert_eq!(both, [(TaskId::from_bytes([one; 16]), TaskId::from_bytes([other; 16]))]);
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_seen_after_its_successor_is_one_too_many() {
+        assert_eq!(overlapping(vec![life(1, 5, 10, 20), life(2, 6, 20, 30)]), []);
+        assert_eq!(overlapping(vec![life(1, 5, 10, 21), life(2, 6, 20, 30)]).len(), 1);
+        assert_eq!(overlapping(vec![life(2, 5, 40, 50), life(1, 6, 20, 30)]).len(), 1);
+    }
 }
