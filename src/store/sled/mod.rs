@@ -169,7 +169,6 @@ impl SledStore {
             ledger: opened.ledger,
             names: opened.names,
             shared: Arc::clone(&shared),
-            last_group: 0,
             _directory: opened.directory,
         };
         std::thread::Builder::new()

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,11 +33,6 @@ use crate::store::{
 const GROUP_COMMANDS: usize = 1024;
 /// How many bytes of payloads and heads share a commit; one command may have more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// How many commands the last group must have had for the next one to be waited for.
-const BUSY_COMMANDS: usize = 8;
-/// How long the writer waits for a group to gather when it is busy. A sync costs the same for few as for many, and those
-/// who were just answered are about to come again.
-const GATHER: Duration = Duration::from_micros(100);
 /// What callers are told to wait when there is no room, in milliseconds.
 const NO_ROOM_RETRY_MS: u64 = 1000;
 /// How long a commit, or one step of sled, may take before the disk is given up, in milliseconds.
@@ -99,8 +93,6 @@ pub(super) struct Writer {
     pub(super) ledger: Ledger,
     pub(super) names: Interner,
     pub(super) shared: Arc<Shared>,
-    /// How many commands the last group had.
-    pub(super) last_group: usize,
     /// Dropped last: whoever takes the directory next finds the files closed.
     pub(super) _directory: Directory,
 }
@@ -183,9 +175,6 @@ impl Writer {
         let mut closing = None;
         #[cfg(test)]
         let mut following = Vec::new();
-        if self.last_group >= BUSY_COMMANDS && jobs.len() < self.last_group / 2 {
-            std::thread::sleep(GATHER);
-        }
         let mut next = Some(first);
         let mut now = self.shared.clock.now();
         while let Some(mut queued) = next.take() {
@@ -221,7 +210,6 @@ impl Writer {
                 next = jobs.try_recv().ok();
             }
         }
-        self.last_group = group.commands;
         self.finish(group, now)?;
         #[cfg(test)]
         for done in following {
