@@ -11,7 +11,7 @@ use super::million::fill::{self, Fill, Filled, Ttl};
 use crate::connection::{Connection, excerpt, post};
 use crate::options::Target;
 use crate::rpc::{self, Answer, Outcome};
-use crate::{table, usage};
+use crate::{clock, table, usage};
 
 /// The limit: the directory is at most so many times as large as what lives.
 const TIMES: f64 = 4.0;
@@ -22,8 +22,11 @@ const TTL_MS: u64 = 24 * 60 * 60 * 1000;
 /// Calls in one request.
 const BATCH: usize = 100;
 
-/// How long the store is given to come to rest after the last turnover.
-const REST: Duration = Duration::from_secs(15);
+/// A store is at rest when the size of its directory has stayed the same for so long.
+const STILL: Duration = Duration::from_secs(40);
+
+/// Whatever it does then, it is measured.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Arguments of `turnover`.
 #[derive(Debug, clap::Args)]
@@ -63,12 +66,12 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
         discard(broker.address(), gone, args.connections).await.with_context(|| broker.tail())?;
         rows.push(row(&turnover.to_string(), &old, &data)?.0);
     }
-    tokio::time::sleep(REST).await;
+    come_to_rest(&data).await?;
     let (rested, times) = row("at rest", &old, &data)?;
     rows.push(rested);
     broker.stop().await?;
     let (broker, _ready) = args.target.start(&data).await?;
-    tokio::time::sleep(REST).await;
+    come_to_rest(&data).await?;
     let (restarted, times_after) = row("after a restart", &old, &data)?;
     rows.push(restarted);
     broker.stop().await?;
@@ -76,6 +79,21 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
     let kept = times <= TIMES && times_after <= TIMES;
     println!("{} directory at most {TIMES} times the live bytes", if kept { "PASS" } else { "FAIL" });
     Ok(kept)
+}
+
+/// Waits until nothing more happens to the directory.
+async fn come_to_rest(data: &Path) -> Result<()> {
+    let begun = clock::now();
+    let mut since = begun;
+    let mut last = usage::occupied(data)?;
+    while since.elapsed() < STILL && begun.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = usage::occupied(data)?;
+        if now != last {
+            (last, since) = (now, clock::now());
+        }
+    }
+    Ok(())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
