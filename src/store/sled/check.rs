@@ -16,10 +16,12 @@ use super::database::{bounded, open_sled, remove_stale_snapshots, sled_says};
 use super::directory::{DirectoryError, free_bytes, watch};
 use super::journal::{Replayed, replay};
 use super::loading::{FORMAT, Loaded, open_segments, read_facts, read_format};
-use super::migration::format_1;
+use super::migration::older::Record;
+use super::migration::{format_1, format_2};
 use super::open::{OpenError, has_blobs};
 use super::overlay::Layer;
-use super::tree::{Tree, read_payload};
+use super::stored::read_payload;
+use super::tree::Tree;
 use super::{keys, seal};
 use crate::store::{ListPlace, StoreError, random_name};
 
@@ -209,8 +211,10 @@ impl Finding<'_> {
         let format = self.good(bounded(path, || read_format(db, path)))?;
         self.checked.format = format.unwrap_or_default();
         match format {
-            Some(format_1::FORMAT) => return self.look_at_format_1(db, path),
-            Some(found) if found != FORMAT => {
+            Some(format_1::FORMAT) => {
+                return self.look_at_older(path, |fault, take| format_1::for_each(db, fault, take));
+            }
+            Some(found) if found != FORMAT && found != format_2::FORMAT => {
                 return Err(CheckError::Open(OpenError::Format { path: path.to_owned(), found }));
             }
             Some(_) | None => {}
@@ -226,6 +230,14 @@ impl Finding<'_> {
             replayed.newest.map_or(facts.checkpoint.census, |(census, _)| census)
         });
         let layer = journal.map(|replayed| replayed.layer).unwrap_or_default();
+        if format == Some(format_2::FORMAT) {
+            self.look_at_older(path, |fault, take| format_2::for_each(db, &layer, fault, take))?;
+            let missing = census.is_some_and(|census| census.count != self.checked.tasks);
+            if missing && self.checked.faults == 0 {
+                self.fault(&format!("{} tasks are there, which are not all or too many", self.checked.tasks));
+            }
+            return Ok(());
+        }
         let loaded = self.look_at_heads(db, path, &layer);
         (self.checked.tasks, self.checked.digest) = (loaded.census.count, loaded.census.digest);
         if let Some(what) = census.and_then(|census| census.misses(loaded.census)) {
@@ -347,14 +359,19 @@ impl Finding<'_> {
         }
     }
 
-    fn look_at_format_1(&mut self, db: &Db, path: &Path) -> Result<(), CheckError> {
+    /// Formats that this program migrates.
+    fn look_at_older(
+        &mut self,
+        path: &Path,
+        for_each: impl FnOnce(&mut Fault<'_>, &mut Take<'_>) -> Result<(), OpenError>,
+    ) -> Result<(), CheckError> {
         let (mut tasks, mut payloads, mut payload_bytes) = (0, 0, 0);
         let read = bounded(path, || {
             let mut fault = |what: String| {
                 self.fault(&what);
                 Ok(())
             };
-            format_1::for_each(db, &mut fault, &mut |record| {
+            for_each(&mut fault, &mut |record| {
                 tasks += 1;
                 payloads += record.payloads.len() as u64;
                 payload_bytes += record.payloads.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
@@ -367,3 +384,7 @@ impl Finding<'_> {
         Ok(())
     }
 }
+
+/// Whom an older format tells of a fault, and whom it gives a task.
+type Fault<'a> = dyn FnMut(String) -> Result<(), OpenError> + 'a;
+type Take<'a> = dyn FnMut(Record) -> Result<(), OpenError> + 'a;

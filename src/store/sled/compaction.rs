@@ -10,7 +10,7 @@ use super::directory::{Directory, discard, free_bytes};
 use super::draft::Draft;
 use super::keys;
 use super::open::{OpenError, Opened, SledOptions, open, open_files, open_generation};
-use super::tree::{StoredHead, read_payload};
+use super::stored::{Stored, read_payload};
 
 /// How many times as large as what they hold the files must be for a compaction to pay.
 const WORTH_TIMES: u64 = 4;
@@ -185,17 +185,21 @@ fn copy(opened: &Opened, path: &Path, cache_bytes: u64, step: &mut dyn FnMut(Ste
             let (key, value) = entry.map_err(|error| damaged(sled_says(&error)))?;
             let place = keys::place_of(&key).ok_or_else(|| damaged("a head has a wrong key".into()))?;
             let id = place.id;
-            let head = StoredHead::read(&opened.db, place, &key, &value)
-                .map_err(|broken| damaged(format!("the head of task {id}: {broken}")))?;
+            let broken = |broken| damaged(format!("task {id}: {broken}"));
+            let stored = Stored::read(&opened.db, place, &key, &value).map_err(broken)?;
+            let bundle = stored.bundle().map_err(broken)?;
             let task = opened.index.get(id).ok_or_else(|| damaged(format!("task {id} is not known")))?;
             let read = |payload: &_| {
-                let bytes =
-                    read_payload(&opened.db, place, payload).map_err(|error| damaged(error.to_string()))?;
                 let missing = || damaged(format!("a payload of task {id} is missing"));
+                let bytes = if keys::is_small(payload) {
+                    bundle.get(payload).map(Bytes::copy_from_slice)
+                } else {
+                    read_payload(&opened.db, place, payload).map_err(|error| damaged(error.to_string()))?
+                };
                 Ok::<_, OpenError>((*payload, bytes.ok_or_else(missing)?))
             };
             let payloads = task.payloads().map(read).collect::<Result<_, _>>()?;
-            draft.put(place, Bytes::copy_from_slice(&head.bytes), payloads)?;
+            draft.put(place, Bytes::copy_from_slice(bundle.head), payloads)?;
             copied += 1;
             step(Step::Copied(copied));
         }

@@ -15,10 +15,10 @@ use super::checkpoint::Checkpoint;
 use super::database::{bounded, open_sled, sled_says};
 use super::directory::free_bytes;
 use super::journal::{SECTOR, SLOTS, Segment};
-use super::loading::{FORMAT, Facts, open_segments, read_facts, read_heads, read_journal};
+use super::loading::{FORMAT, Facts, open_segments, read_all, read_facts, read_journal};
 use super::open::{OpenError, failed, leave_open, root_of};
 use super::overlay::{Layer, Pending};
-use super::tree::{Tree, TreeError, read_payload};
+use super::tree::{Tree, TreeError};
 use super::{keys, seal};
 use crate::store::ListPlace;
 
@@ -147,19 +147,10 @@ fn prove(path: &Path, cache_bytes: u64, census: Census) -> Result<(), OpenError>
     let db = open_sled(path, cache_bytes)?;
     let Facts { checkpoint, .. } = bounded(path, || read_facts(&db, path))?;
     let replayed = read_journal(&open_segments(path, &checkpoint)?, &checkpoint)?;
-    let loaded = bounded(path, || read_heads(&db, path, &replayed.layer))?;
+    let loaded = read_all(&db, path, &replayed.layer)?;
     let missed = [checkpoint.census, loaded.census].into_iter().find_map(|found| census.misses(found));
     if let Some(what) = missed {
         return Err(damaged(what));
-    }
-    for id in loaded.index.all() {
-        let Some(task) = loaded.index.get(id) else { continue };
-        for payload in task.payloads() {
-            let missing = || damaged(format!("a payload of task {id} is missing"));
-            read_payload(&db, ListPlace::of(&task), payload)
-                .map_err(|error| damaged(error.to_string()))?
-                .ok_or_else(missing)?;
-        }
     }
     Ok(())
 }

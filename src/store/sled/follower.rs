@@ -1,8 +1,8 @@
 //! The thread that lets sled follow the journal.
 //!
 //! It takes over a layer of the overlay when its generation of the journal is full, carries it into sled, and writes the
-//! checkpoint that frees the generation's file. In between it looks for orphans. It alone writes to sled while the store
-//! is open, so whether a key is an orphan is decided and acted upon in one place.
+//! checkpoint that frees the generation's file. In between it tidies. It alone writes to sled while the store is open, so
+//! whether a key is an orphan is decided and acted upon in one place.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,15 +17,10 @@ use super::census::Census;
 use super::checkpoint::Checkpoint;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::overlay::{Layer, Overlay};
+use super::tidying::Tidying;
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
-use super::{directory, keys};
-
-/// How many keys are looked at in one step of the search for orphans.
-const ORPHAN_STEP: usize = 64;
-/// How long the search rests after a step. Without a rest sled reads leaves faster than it gives old ones back:
-/// half a gigabyte more at a million tasks (measured).
-const ORPHAN_REST: Duration = Duration::from_millis(1);
+use super::{directory, tidying};
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -145,14 +140,14 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Starts the thread. `orphans` says whether there may be any.
+    /// Starts the thread.
     pub(super) fn start(
         tree: Tree,
         overlay: Arc<Overlay>,
         shared: Arc<Shared>,
         checkpoint: Checkpoint,
         spare_bytes: u64,
-        orphans: bool,
+        tidying: Tidying,
     ) -> std::io::Result<Self> {
         let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
         let line = Arc::new(Line {
@@ -160,7 +155,6 @@ impl Follower {
             changed: Condvar::new(),
             progress: AtomicU64::new(shared.clock.now().as_millis()),
         });
-        let orphans_from = keys::NAMED_BY_HEADS.first().filter(|_| orphans).map(|kind| vec![*kind]);
         let thread = Thread {
             tree,
             overlay,
@@ -168,7 +162,7 @@ impl Follower {
             line: Arc::clone(&line),
             checkpoint,
             spare_bytes,
-            orphans_from,
+            tidying,
         };
         let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
         Ok(Self { line, shared, thread: Some(thread) })
@@ -282,8 +276,7 @@ struct Thread {
     /// Room on the disk that is left alone. sled must never meet a full disk: its error would stay until a restart. It
     /// writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
     spare_bytes: u64,
-    /// Where the search for orphans goes on; nothing when it is done.
-    orphans_from: Option<Vec<u8>>,
+    tidying: Tidying,
 }
 
 /// Says that the thread has failed, however it ends, unless it has said something better.
@@ -338,7 +331,7 @@ impl Thread {
         }
     }
 
-    /// The next thing to do; looks for orphans while there is none.
+    /// The next thing to do; tidies while there is none.
     fn next(&mut self) -> Work {
         loop {
             {
@@ -346,35 +339,29 @@ impl Thread {
                 if let Some(work) = state.work.take() {
                     return work;
                 }
-                if self.orphans_from.is_none() {
+                if self.tidying.is_done() {
                     self.line.changed.wait(&mut state);
                     continue;
                 }
-                self.line.changed.wait_for(&mut state, ORPHAN_REST);
+                self.line.changed.wait_for(&mut state, tidying::REST);
                 if state.work.is_some() {
                     continue;
                 }
             }
-            self.search_orphans();
+            self.tidy();
         }
     }
 
-    /// One step of the search.
-    fn search_orphans(&mut self) {
+    /// One step of tidying.
+    fn tidy(&mut self) {
         let free = directory::free_bytes(self.tree.path()).is_ok_and(|room| room >= self.spare_bytes);
         if !free || !self.tree.hold_room().unwrap_or(false) {
             return;
         }
-        let Some(from) = self.orphans_from.take() else { return };
-        let index = &self.shared.index;
-        match self.tree.remove_orphans(&from, ORPHAN_STEP, |id| index.get(id)) {
-            Ok(Some(next)) => self.orphans_from = Some(next),
-            Ok(None) => {
-                let prefix = from.first().copied();
-                let later = keys::NAMED_BY_HEADS.iter().skip_while(|kind| Some(**kind) != prefix).nth(1);
-                self.orphans_from = later.map(|kind| vec![*kind]);
-            }
-            Err(error) => tracing::warn!(%error, "the search for orphaned payloads stopped"),
+        if let Err(error) = self.tidying.step(&mut self.tree, &self.shared) {
+            // If sled has failed for good, the next layer finds that out, and stops the store.
+            tracing::warn!(%error, "tidying has stopped");
+            self.tidying = Tidying::new(Vec::new());
         }
     }
 
@@ -442,8 +429,7 @@ impl Thread {
     }
 
     fn close(&mut self) -> Result<(), TreeError> {
-        // A search that was not finished is made again at the next start.
-        self.checkpoint.clean = self.orphans_from.is_none();
+        self.checkpoint.clean = true;
         self.checkpoint.not_before(self.shared.clock.now());
         self.tree.checkpoint(&self.checkpoint)
     }

@@ -7,7 +7,7 @@ use task_broker_core::{TaskId, check};
 use super::checkpoint::Checkpoint;
 use super::intern::Interner;
 pub(crate) use super::journal::fuzzing::journal;
-use super::{keys, record, seal};
+use super::{bundle, keys, record, seal};
 use crate::fuzzing::{Gauge, Reached, within};
 
 const ID: TaskId = TaskId::from_bytes([0x11; 16]);
@@ -24,6 +24,7 @@ pub(crate) fn record(data: &[u8], gauge: Gauge) -> Reached {
     match kind {
         b'h' => head(data, gauge),
         b'c' => checkpoint(data),
+        b'b' => bundle(data),
         _ => sealed(data),
     }
 }
@@ -51,6 +52,17 @@ fn head(data: &[u8], gauge: Gauge) -> Reached {
 fn assert_same(same: bool) -> Reached {
     assert!(same, "the same bytes were refused the second time");
     Reached::Refused
+}
+
+/// A task with its small payloads.
+fn bundle(data: &[u8]) -> Reached {
+    let Ok(bundle) = bundle::Bundle::decode(data) else { return Reached::Refused };
+    let payloads: Vec<_> = bundle.payloads().collect();
+    assert_eq!(bundle::encode(bundle.head, &payloads), data, "two forms of one bundle");
+    for (reference, _) in &payloads {
+        assert!(bundle.get(reference).is_some_and(|bytes| bytes.len() as u64 == u64::from(reference.len)));
+    }
+    Reached::Taken
 }
 
 fn checkpoint(data: &[u8]) -> Reached {

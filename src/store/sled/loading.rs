@@ -5,24 +5,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::sled::Db;
-use task_broker_core::{OwnerFrom, Task, TaskId, Timestamp};
+use task_broker_core::{OwnerFrom, TaskId, Timestamp};
 
+use super::bundle::Bundle;
 use super::census::Census;
 use super::checkpoint::Checkpoint;
-use super::database::sled_says;
+use super::database::{bounded, sled_says};
 use super::index::Index;
 use super::intern::Interner;
 use super::journal::{Replayed, SECTOR, SLOTS, Segment, replay};
 use super::ledger::Ledger;
 use super::open::OpenError;
 use super::overlay::Layer;
+use super::proof::LargePayloads;
 use super::seal::Broken;
-use super::tree::StoredHead;
+use super::stored::Stored;
 use super::{keys, record, seal};
 use crate::store::ListPlace;
 
 /// The version of the layout on disk. See migrations/README.md.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
 
 /// Opens the journal's files. A file that is missing, or shorter than it was made, held what nobody knows now.
 pub(super) fn open_segments(path: &Path, checkpoint: &Checkpoint) -> Result<[Segment; SLOTS], OpenError> {
@@ -126,17 +128,14 @@ pub(super) struct Loaded {
     pub(super) floor: Timestamp,
     /// What heads and payloads have, in bytes.
     pub(super) live_bytes: u64,
+    /// Beginnings of keys that no task names.
+    pub(super) orphans: Vec<Vec<u8>>,
 }
 
 impl Loaded {
-    fn take(
-        &mut self,
-        place: ListPlace,
-        head: &[u8],
-        decode: impl Fn(&mut Interner) -> Result<Task, Broken>,
-    ) -> Result<(), Broken> {
-        let task = decode(&mut self.names)?;
-        if ListPlace::of(&task) != place {
+    fn take(&mut self, place: ListPlace, head: &[u8], bundle: Option<&Bundle<'_>>) -> Result<(), Broken> {
+        let task = record::decode(place.id, head, &mut self.names)?;
+        if ListPlace::of(&task) != place || bundle.is_some_and(|bundle| !bundle.is_complete_for(&task)) {
             return Err(Broken::Content);
         }
         self.census.add(place.id, head);
@@ -149,10 +148,18 @@ impl Loaded {
     }
 }
 
-/// Reads all heads, the newer ones from the journal. Payloads are proved when they are read.
-pub(super) fn read_heads(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> {
+/// Reads everything: all heads, the newer ones from the journal, and all payloads that are not in the journal.
+pub(super) fn read_all(db: &Db, path: &Path, layer: &Layer) -> Result<Loaded, OpenError> {
+    let damaged = |what| OpenError::Damaged { path: path.to_owned(), what };
     let mut loaded = Loaded::default();
-    loaded.read(db, layer, &mut |what| Err(OpenError::Damaged { path: path.to_owned(), what }))?;
+    let large = std::thread::scope(|scope| {
+        // Beside the heads: two streams of reads keep a disk, and two cores, busy.
+        let large = scope.spawn(|| bounded(path, || LargePayloads::read(db).map_err(damaged)));
+        bounded(path, || loaded.read(db, layer, &mut |what| Err(damaged(what))))?;
+        large.join().unwrap_or_else(|_panic| Err(damaged("reading large payloads: panicked".into())))
+    })?;
+    bounded(path, || large.prove(db, &loaded.index, layer, &mut |what| Err(damaged(what))))?;
+    loaded.orphans = large.orphans(&loaded.index, &loaded.overflows);
     Ok(loaded)
 }
 
@@ -176,29 +183,30 @@ impl Loaded {
                 continue;
             };
             let id = place.id;
-            let stored = StoredHead::read(db, place, &key, &value);
+            let stored = Stored::read(db, place, &key, &value);
             if layer.get(place).is_some() {
-                // It is about to be written anew, so what is wrong with it does not matter; its pieces do.
+                // It is about to be written anew, with what is still wanted of it; its pieces will go.
                 self.overflows
-                    .extend(stored.ok().filter(|head| !head.pieces.is_empty()).map(|head| (id, head.pieces)));
+                    .extend(stored.ok().filter(|task| !task.pieces.is_empty()).map(|task| (id, task.pieces)));
                 continue;
             }
             let taken = stored.and_then(|stored| {
-                self.take(place, &stored.bytes, |names| stored.task(id, names))?;
+                let bundle = stored.bundle()?;
+                self.take(place, bundle.head, Some(&bundle))?;
                 if !stored.pieces.is_empty() {
                     self.overflows.insert(id, stored.pieces);
                 }
                 Ok(())
             });
             if let Err(broken) = taken {
-                fault(format!("the head of task {id}: {broken}"))?;
+                fault(format!("task {id}: {broken}"))?;
             }
         }
         for (place, pending) in layer.iter() {
             let id = place.id;
             let Some(head) = &pending.head else { continue };
-            if let Err(broken) = self.take(place, head, |names| record::decode(id, head, names)) {
-                fault(format!("the head of task {id} in the journal: {broken}"))?;
+            if let Err(broken) = self.take(place, head, None) {
+                fault(format!("task {id} in the journal: {broken}"))?;
             }
         }
         Ok(())

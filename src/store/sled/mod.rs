@@ -8,10 +8,12 @@
 //! readers: index, then payloads from the overlay or sled
 //! ```
 
+mod bundle;
 mod census;
 mod check;
 mod checkpoint;
 mod compaction;
+mod cursor;
 mod database;
 mod directory;
 mod disk;
@@ -32,10 +34,13 @@ mod migration;
 mod open;
 mod overlay;
 mod payloads;
+mod proof;
 mod queue;
 mod record;
 mod room;
 mod seal;
+mod stored;
+mod tidying;
 mod tree;
 mod writer;
 
@@ -57,6 +62,7 @@ use self::meter::{Meter, Room};
 use self::overlay::Overlay;
 use self::payloads::PayloadReader;
 use self::queue::{Job, Queue};
+use self::tidying::Tidying;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
@@ -148,8 +154,7 @@ impl SledStore {
         });
         let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
         let overlay = Arc::new(Overlay::default());
-        // After a clean stop there are none.
-        let orphans = !opened.clean && !opened.fresh;
+        let tidying = Tidying::new(opened.orphans);
         let checkpoint = opened.checkpoint;
         let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
         let follower = Follower::start(
@@ -158,7 +163,7 @@ impl SledStore {
             Arc::clone(&shared),
             checkpoint,
             options.spare_bytes,
-            orphans,
+            tidying,
         );
         let follower = follower.map_err(io)?;
         let line = follower.line();

@@ -14,7 +14,7 @@ use super::index::Index;
 use super::intern::Interner;
 use super::journal::{SLOTS, Segment};
 use super::ledger::Ledger;
-use super::loading::{FORMAT, Facts, open_segments, read_facts, read_format, read_heads, read_journal};
+use super::loading::{FORMAT, Facts, open_segments, read_all, read_facts, read_format, read_journal};
 use super::tree::{Tree, TreeError};
 use super::{compaction, migration};
 use crate::store::random_name;
@@ -161,6 +161,8 @@ pub(super) struct Opened {
     /// The highest time that was persisted.
     pub(super) floor: Timestamp,
     pub(super) fresh: bool,
+    /// Beginnings of keys that no task names.
+    pub(super) orphans: Vec<Vec<u8>>,
     /// What heads and payloads have, in bytes.
     pub(super) live_bytes: u64,
 }
@@ -209,7 +211,7 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
     let Facts { store_id, owner_from, mut checkpoint } = bounded(&path, || read_facts(&db, &path))?;
     let segments = open_segments(&path, &checkpoint)?;
     let replayed = read_journal(&segments, &checkpoint)?;
-    let loaded = bounded(&path, || read_heads(&db, &path, &replayed.layer))?;
+    let loaded = read_all(&db, &path, &replayed.layer)?;
     let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
     if let Some(what) = census.misses(loaded.census) {
         return Err(damaged(what));
@@ -244,6 +246,7 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
         clean,
         floor: loaded.floor.max(checkpoint.clock()),
         fresh: false,
+        orphans: loaded.orphans,
         live_bytes: loaded.live_bytes,
     })
 }

@@ -12,13 +12,15 @@ use task_broker_core::PayloadRef;
 
 use crate::store::ListPlace;
 
+/// The revision that a creation makes (`task_broker_core::create`).
+const FIRST_REVISION: u64 = 1;
+
 /// The newest state of one task, as far as it is not in sled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     /// Its encoded head; nothing when it is gone.
     pub(super) head: Option<Bytes>,
-    /// Its payloads that are not in sled: parts of a frame, so that a layer takes no more memory than its journal has
-    /// bytes. Some may have been dropped since; a reader may still have a head that names them.
+    /// Its payloads that are not in sled: parts of a frame, which stays in memory as long as one of them does. Some may have been dropped since; a reader may still have a head that names them.
     pub(super) payloads: Vec<(PayloadRef, Bytes)>,
     /// Payloads that nobody wants any more: some of these, and some that are in sled.
     pub(super) dropped: Vec<PayloadRef>,
@@ -35,6 +37,18 @@ impl Pending {
         self.head = next.head;
         self.payloads.extend(next.payloads);
         self.dropped.extend(next.dropped);
+    }
+
+    /// Whether everything about the task is here, nothing in sled: the arguments come with a task's first revision and stay
+    /// with it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.payloads.iter().any(|(reference, _)| reference.revision == FIRST_REVISION)
+    }
+
+    /// The bytes of a payload, if it is here.
+    pub(super) fn payload(&self, wanted: &PayloadRef) -> Option<&Bytes> {
+        // What is read is new, mostly.
+        self.payloads.iter().rev().find(|(reference, _)| reference == wanted).map(|(_, bytes)| bytes)
     }
 
     /// What sled has to be given, and what it has to be rid of. A payload that came and went is in neither.
@@ -71,9 +85,7 @@ impl Layer {
     }
 
     fn payload(&self, place: ListPlace, wanted: &PayloadRef) -> Option<Bytes> {
-        let payloads = &self.0.get(&place)?.payloads;
-        // What is read is new, mostly.
-        payloads.iter().rev().find(|(reference, _)| reference == wanted).map(|(_, bytes)| bytes.clone())
+        self.0.get(&place)?.payload(wanted).cloned()
     }
 }
 

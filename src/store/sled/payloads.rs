@@ -7,7 +7,7 @@ use bytes::Bytes;
 use task_broker_core::{PayloadRef, Task};
 
 use super::overlay::Overlay;
-use super::tree::read_payload;
+use super::stored::read_payload;
 use crate::store::{ListPlace, StoreError};
 
 /// Reads payloads. sled holds its files while one of these lives.

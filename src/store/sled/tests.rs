@@ -94,16 +94,17 @@ fn keys_in(db: &Db, prefixes: &[u8]) -> BTreeSet<Vec<u8>> {
     keys.map(|key| key.unwrap().to_vec()).collect()
 }
 
-/// The keys that the heads in `db` name: payloads, and pieces of heads.
+/// The keys that the heads in `db` name: chunks of payloads, and pieces of tasks.
 fn named_keys(db: &Db) -> BTreeSet<Vec<u8>> {
     let mut named = BTreeSet::new();
     for entry in db.scan_prefix([keys::HEAD]) {
         let (key, value) = entry.unwrap();
         let place = keys::place_of(&key).unwrap();
-        let head = tree::StoredHead::read(db, place, &key, &value).unwrap();
-        let task = head.task(place.id, &mut intern::Interner::default()).unwrap();
-        named.extend(head.pieces);
-        named.extend(task.payloads().flat_map(|payload| keys::payload(place, payload)).map(|(key, _)| key));
+        let stored = stored::Stored::read(db, place, &key, &value).unwrap();
+        let head = stored.bundle().unwrap().head;
+        let task = record::decode(place.id, head, &mut intern::Interner::default()).unwrap();
+        named.extend(stored.pieces);
+        named.extend(task.payloads().flat_map(|payload| keys::chunks(place, payload)).map(|(key, _)| key));
     }
     named
 }

@@ -1,13 +1,13 @@
 //! What is in sled: one tree, which follows the journal.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::sled::{Db, IVec};
-use bytes::{Bytes, BytesMut};
+use ::sled::Db;
 use task_broker_core::{PayloadRef, Task, TaskId};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -16,9 +16,9 @@ use super::database::sled_says;
 use super::intern::Interner;
 use super::overlay::{Layer, Pending};
 use super::room::LOOK_EVERY_BYTES;
-use super::seal::Broken;
-use super::{keys, record, room, seal};
-use crate::store::{ListPlace, StoreError};
+use super::stored::{INLINE, Stored, pointer};
+use super::{bundle, keys, record, room, seal};
+use crate::store::ListPlace;
 
 /// How much may be written to sled between two syncs: it reuses segments that it believes synced, so unsynced
 /// bytes are kept few.
@@ -29,8 +29,8 @@ const SYNC_EVERY_BYTES: usize = 1 << 20;
 /// could not be read (`scripts/crash.sh power`, with removals spread over time; docs/crash-tests.md).
 const REMOVAL_BYTES: usize = 4096;
 
-/// A head that is longer than this is kept in pieces, with only a pointer under its key.
-const INLINE_HEAD_BYTES: usize = 16 * 1024;
+/// A task whose bundle is longer than this is kept in pieces, with only a pointer under its key.
+const INLINE_BYTES: usize = 16 * 1024;
 
 /// Why sled could not follow. Final for this process: what is in its files now is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +43,14 @@ pub(super) enum TreeError {
     Encode,
     #[error("sled panicked")]
     Panicked,
+    #[error("{0}")]
+    Damaged(String),
     #[error("there is no room on the disk")]
     NoRoom,
 }
+
+/// Small payloads, new ones as the journal has them.
+type Gathered<'a> = Vec<(PayloadRef, Cow<'a, [u8]>)>;
 
 /// The one side that writes to sled.
 #[derive(Debug)]
@@ -53,11 +58,13 @@ pub(super) struct Tree {
     db: Db,
     file: File,
     path: PathBuf,
-    /// The pieces of heads that are too large for one value, by task.
+    /// The pieces of tasks that are too large for one value.
     overflows: HashMap<TaskId, Vec<Vec<u8>>>,
     unsynced: usize,
-    /// What was handed to sled since room was last taken for it, in bytes.
+    /// What was handed to sled since it was opened, in bytes.
     written: u64,
+    /// How much that had been when room was last taken for it; nothing before that.
+    held_at: Option<u64>,
 }
 
 /// sled panics where it does not know better; a panic is an error like any other.
@@ -66,7 +73,7 @@ pub(super) fn bounded<T>(act: impl FnOnce() -> Result<T, TreeError>) -> Result<T
 }
 
 impl Tree {
-    /// `overflows` names the pieces of the heads that are in pieces.
+    /// `overflows` names the pieces of the tasks that are in pieces.
     pub(super) fn new(
         db: Db,
         directory: &Path,
@@ -74,7 +81,7 @@ impl Tree {
     ) -> std::io::Result<Self> {
         let path = directory.join("db");
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES })
+        Ok(Self { db, file, path, overflows, unsynced: 0, written: 0, held_at: None })
     }
 
     /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
@@ -87,11 +94,11 @@ impl Tree {
         let mut garbage = Vec::new();
         for (place, pending) in layer.iter() {
             breathe(self)?;
-            self.write_payloads(place, pending, &mut garbage, &mut breathe)?;
+            self.write_chunks(place, pending, &mut garbage, &mut breathe)?;
         }
         for (place, pending) in layer.iter() {
             breathe(self)?;
-            bounded(|| self.write_head(place, pending.head.as_deref(), &mut garbage))?;
+            bounded(|| self.write_task(place, pending, &mut garbage))?;
         }
         for key in &garbage {
             breathe(self)?;
@@ -100,7 +107,7 @@ impl Tree {
         Ok(())
     }
 
-    fn write_payloads(
+    fn write_chunks(
         &mut self,
         place: ListPlace,
         pending: &Pending,
@@ -109,13 +116,13 @@ impl Tree {
     ) -> Result<(), TreeError> {
         let (payloads, dropped) = pending.settle();
         for (reference, bytes) in payloads {
-            for (key, range) in keys::payload(place, reference) {
+            for (key, range) in keys::chunks(place, reference) {
                 breathe(self)?;
                 bounded(|| self.insert(&key, bytes.get(range).ok_or(TreeError::Encode)?))?;
             }
         }
         for reference in dropped {
-            garbage.extend(keys::payload(place, reference).map(|(key, _)| key));
+            garbage.extend(keys::chunks(place, reference).map(|(key, _)| key));
         }
         Ok(())
     }
@@ -130,36 +137,76 @@ impl Tree {
         })
     }
 
-    /// Writes a head, and collects the keys that mean nothing any more.
-    fn write_head(
+    /// Writes a task, and collects the keys that mean nothing any more.
+    fn write_task(
         &mut self,
         place: ListPlace,
-        head: Option<&[u8]>,
+        pending: &Pending,
         garbage: &mut Vec<Vec<u8>>,
     ) -> Result<(), TreeError> {
         let key = keys::head(place);
-        let old = self.overflows.remove(&place.id).unwrap_or_default();
-        let Some(head) = head else {
-            garbage.extend(old);
+        let Some(head) = &pending.head else {
+            garbage.extend(self.overflows.remove(&place.id).unwrap_or_default());
             return self.remove(&key);
         };
-        if head.len() <= INLINE_HEAD_BYTES {
+        let bundle = if pending.is_whole() {
+            let (payloads, _dropped) = pending.settle();
+            bundle::encode(head, &small(payloads.into_iter().map(|(reference, bytes)| (*reference, bytes))))
+        } else {
+            let payloads = self.gather(place, &key, head, pending)?;
+            bundle::encode(head, &payloads)
+        };
+        let old = self.overflows.remove(&place.id).unwrap_or_default();
+        if bundle.len() <= INLINE_BYTES {
             garbage.extend(old);
-            let mut body = Vec::with_capacity(1 + head.len());
+            let mut body = Vec::with_capacity(1 + bundle.len());
             body.push(INLINE);
-            body.extend_from_slice(head);
+            body.extend_from_slice(&bundle);
             return self.insert(&key, &body);
         }
-        let digest = xxh3_128(head);
+        let digest = xxh3_128(&bundle);
         let mut pieces = Vec::new();
-        for (key, range) in keys::overflow(place, digest, head.len()) {
-            self.insert(&key, head.get(range).ok_or(TreeError::Encode)?)?;
+        for (key, range) in keys::overflow(place, digest, bundle.len()) {
+            self.insert(&key, bundle.get(range).ok_or(TreeError::Encode)?)?;
             pieces.push(key);
         }
-        // A head that came back to an earlier state has the same pieces; they are not garbage then.
+        // A task that came back to an earlier state has the same pieces; they are not garbage then.
         garbage.extend(old.into_iter().filter(|old| !pieces.contains(old)));
         self.overflows.insert(place.id, pieces);
-        self.insert(&key, &pointer(digest, head.len()))
+        self.insert(&key, &pointer(digest, bundle.len()))
+    }
+
+    /// The small payloads that a head names: new ones, and those that sled has had before.
+    fn gather<'a>(
+        &self,
+        place: ListPlace,
+        key: &[u8],
+        head: &[u8],
+        pending: &'a Pending,
+    ) -> Result<Gathered<'a>, TreeError> {
+        let id = place.id;
+        let damaged = |what: &dyn std::fmt::Display| TreeError::Damaged(format!("task {id}: {what}"));
+        let task = record::decode(id, head, &mut Interner::default()).map_err(|_broken| TreeError::Encode)?;
+        let mut before = None;
+        let mut gathered = Vec::new();
+        for reference in task.payloads().filter(|payload| keys::is_small(payload)) {
+            if let Some(bytes) = pending.payload(reference) {
+                gathered.push((*reference, Cow::Borrowed(&**bytes)));
+                continue;
+            }
+            if before.is_none() {
+                let value = self.db.get(key)?.ok_or_else(|| damaged(&"it is missing in db"))?;
+                before = Some(Stored::read(&self.db, place, key, &value).map_err(|broken| damaged(&broken))?);
+            }
+            let bundle =
+                before.as_ref().map(Stored::bundle).transpose().map_err(|broken| damaged(&broken))?;
+            let bytes =
+                bundle.and_then(|bundle| bundle.get(reference)).filter(|bytes| reference.matches(bytes));
+            let (revision, ordinal) = (reference.revision, reference.place());
+            let bytes = bytes.ok_or_else(|| damaged(&format!("payload {revision}/{ordinal} is missing")))?;
+            gathered.push((*reference, Cow::Owned(bytes.to_vec())));
+        }
+        Ok(gathered)
     }
 
     fn insert(&mut self, key: &[u8], body: &[u8]) -> Result<(), TreeError> {
@@ -182,11 +229,11 @@ impl Tree {
 
     /// Takes room for what sled may write next, if that is due. Says whether there is enough.
     pub(super) fn hold_room(&mut self) -> Result<bool, TreeError> {
-        if self.written >= LOOK_EVERY_BYTES {
+        if self.held_at.is_none_or(|at| self.written - at >= LOOK_EVERY_BYTES) {
             if !room::hold(&self.file)? {
                 return Ok(false);
             }
-            self.written = 0;
+            self.held_at = Some(self.written);
         }
         Ok(true)
     }
@@ -199,34 +246,21 @@ impl Tree {
         Ok(())
     }
 
-    /// Looks at up to `max` keys behind `from` that only mean something while a head names them, and deletes
-    /// those that none does. Returns where to go on, or nothing at the end. `find` must know every state that was
-    /// carried, or a later one.
+    /// Removes up to `max` keys that begin with `prefix`, if no task names them. Says how many it has seen, and whether
+    /// those were all. `find` must know every state that was carried, or a later one.
     pub(super) fn remove_orphans(
         &mut self,
-        from: &[u8],
+        prefix: &[u8],
         max: usize,
         find: impl Fn(TaskId) -> Option<Arc<Task>>,
-    ) -> Result<Option<Vec<u8>>, TreeError> {
+    ) -> Result<(usize, bool), TreeError> {
         bounded(|| {
-            let prefix = from.first().copied().unwrap_or(0);
-            let mut last = None;
-            let mut orphans = Vec::new();
-            for key in self.db.range(from.to_vec()..).keys().take(max) {
-                let key = key?;
-                if key.first() != Some(&prefix) {
-                    break;
-                }
-                if !self.is_named(&key, &find) {
-                    orphans.push(key.clone());
-                }
-                last = Some(key);
+            let keys: Vec<_> = self.db.scan_prefix(prefix).keys().take(max).collect::<Result<_, _>>()?;
+            let orphans: Vec<_> = keys.iter().filter(|key| !self.is_named(key, &find)).collect();
+            for key in &orphans {
+                self.remove(key)?;
             }
-            for key in orphans {
-                self.remove(&key)?;
-            }
-            // The first key behind the last one that was seen.
-            Ok(last.map(|last| [&*last, &[0]].concat()))
+            Ok((keys.len(), keys.len() < max || orphans.is_empty()))
         })
     }
 
@@ -238,7 +272,7 @@ impl Tree {
         }
         find(place.id).is_some_and(|task| {
             task.created_at == place.created_at
-                && task.payloads().any(|payload| keys::payload(place, payload).any(|(named, _)| named == key))
+                && task.payloads().any(|payload| keys::chunks(place, payload).any(|(named, _)| named == key))
         })
     }
 
@@ -248,92 +282,7 @@ impl Tree {
     }
 }
 
-/// The first byte of a stored head: all of it follows.
-const INLINE: u8 = 0;
-/// The first byte of a stored head: digest and length follow, the head is in pieces.
-const POINTER: u8 = 1;
-
-fn pointer(digest: u128, length: usize) -> Vec<u8> {
-    let mut body = vec![POINTER];
-    body.extend_from_slice(&digest.to_be_bytes());
-    body.extend_from_slice(&u64::try_from(length).unwrap_or(u64::MAX).to_be_bytes());
-    body
-}
-
-/// The largest head that is believed; a task at all of its limits has about 700 KiB.
-const MAX_HEAD_BYTES: u64 = 4 << 20;
-
-/// A head as it is stored.
-#[derive(Debug)]
-pub(super) struct StoredHead {
-    /// The encoded head.
-    pub(super) bytes: IVec,
-    /// The keys of its pieces, if it did not fit into one value.
-    pub(super) pieces: Vec<Vec<u8>>,
-}
-
-impl StoredHead {
-    /// Reads the head that `value` under `key` is, or points to.
-    pub(super) fn read(db: &Db, place: ListPlace, key: &[u8], value: &IVec) -> Result<Self, Broken> {
-        let body = seal::open(key, value)?;
-        match body.split_first() {
-            Some((&INLINE, head)) => {
-                Ok(Self { bytes: value.subslice(value.len() - head.len(), head.len()), pieces: Vec::new() })
-            }
-            Some((&POINTER, pointer)) => {
-                let (digest, length) = pointer.split_at_checked(16).ok_or(Broken::Content)?;
-                let digest = u128::from_be_bytes(digest.try_into().map_err(|_length| Broken::Content)?);
-                let length = u64::from_be_bytes(length.try_into().map_err(|_length| Broken::Content)?);
-                if length > MAX_HEAD_BYTES {
-                    return Err(Broken::Content);
-                }
-                let mut head = Vec::new();
-                let mut pieces = Vec::new();
-                for (key, _) in keys::overflow(place, digest, usize::try_from(length).unwrap_or(usize::MAX)) {
-                    let piece = db.get(&key).ok().flatten().ok_or(Broken::Short)?;
-                    head.extend_from_slice(seal::open(&key, &piece)?);
-                    pieces.push(key);
-                }
-                if xxh3_128(&head) != digest {
-                    return Err(Broken::Checksum);
-                }
-                Ok(Self { bytes: head.into(), pieces })
-            }
-            Some(_) | None => Err(Broken::Content),
-        }
-    }
-
-    /// The task that it is the head of.
-    pub(super) fn task(&self, id: TaskId, names: &mut Interner) -> Result<Task, Broken> {
-        record::decode(id, &self.bytes, names)
-    }
-}
-
-/// Reads a payload. `Ok(None)` when a piece of it is not there, which is damage only if its task still names it.
-pub(super) fn read_payload(
-    db: &Db,
-    place: ListPlace,
-    reference: &PayloadRef,
-) -> Result<Option<Bytes>, StoreError> {
-    let damaged = |why: &dyn std::fmt::Display| StoreError::Damaged {
-        place: format!("payload {}/{} of task {}: {why}", reference.revision, reference.place(), place.id),
-    };
-    let length = usize::try_from(reference.len).unwrap_or(usize::MAX);
-    let mut bytes = BytesMut::with_capacity(length);
-    let mut values = Vec::new();
-    for (key, _) in keys::payload(place, reference) {
-        // A read of damaged data can panic inside sled; the request must get an answer all the same.
-        let value = catch_unwind(AssertUnwindSafe(|| db.get(&key)))
-            .map_err(|_panic| damaged(&"sled panicked"))?
-            .map_err(|error| damaged(&sled_says(&error)))?;
-        let Some(value) = value else { return Ok(None) };
-        bytes.extend_from_slice(seal::peek(&value));
-        values.push((key, value));
-    }
-    // The head's checksum of the whole proves all pieces at once; theirs only tell which one is wrong.
-    if reference.matches(&bytes) {
-        return Ok(Some(bytes.freeze()));
-    }
-    let wrong = values.iter().find_map(|(key, value)| seal::open(key, value).err());
-    Err(wrong.map_or_else(|| damaged(&"other bytes"), |broken| damaged(&broken)))
+/// Those that are kept with the head.
+fn small<B>(payloads: impl Iterator<Item = (PayloadRef, B)>) -> Vec<(PayloadRef, B)> {
+    payloads.filter(|(reference, _)| keys::is_small(reference)).collect()
 }

@@ -14,6 +14,7 @@ use task_broker_core::{PayloadRef, TaskId, Timestamp};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::census::Census;
+use super::super::cursor::{Cursor, REFERENCE_BYTES, put_reference};
 use super::super::overlay::Pending;
 use crate::store::ListPlace;
 
@@ -102,7 +103,6 @@ pub(in super::super) struct Image<'a> {
 
 /// place, presence, three lengths
 const IMAGE_BYTES: usize = 8 + 16 + 1 + 12;
-const REFERENCE_BYTES: usize = 22;
 
 /// The body of a frame. Nothing if it would be longer than a frame may be.
 pub(in super::super) fn encode_body<'a>(images: impl Iterator<Item = Image<'a>> + Clone) -> Option<Bytes> {
@@ -137,13 +137,6 @@ pub(in super::super) fn encode_body<'a>(images: impl Iterator<Item = Image<'a>> 
     Some(body.freeze())
 }
 
-fn put_reference(body: &mut BytesMut, reference: &PayloadRef) {
-    body.put_u64_le(reference.revision);
-    body.put_u64_le(reference.checksum);
-    body.put_u32_le(reference.len);
-    body.put_u16_le(reference.place());
-}
-
 /// The images of a body, as parts of it: nothing is copied. Nothing if it is none that [`encode_body`] made.
 pub(in super::super) fn decode_body(body: &Bytes) -> Option<Vec<(ListPlace, Pending)>> {
     let mut images = Vec::new();
@@ -173,37 +166,4 @@ pub(in super::super) fn decode_body(body: &Bytes) -> Option<Vec<(ListPlace, Pend
         images.push((place, pending));
     }
     Some(images)
-}
-
-/// Reads on from the front; nothing where there is not enough.
-struct Cursor<'a>(&'a [u8]);
-
-impl<'a> Cursor<'a> {
-    fn take(&mut self, count: u32) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(usize::try_from(count).ok()?)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn reference(&mut self) -> Option<PayloadRef> {
-        let (revision, checksum) = (self.u64()?, self.u64()?);
-        let len = self.u32()?;
-        // The last place cannot be told from the one before it (see `PayloadRef`), so it was never written.
-        let place = Some(u16::from_le_bytes(self.array()?)).filter(|place| *place < u16::MAX)?;
-        Some(PayloadRef::new(revision, place, len, checksum))
-    }
 }

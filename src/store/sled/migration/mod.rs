@@ -1,7 +1,10 @@
-//! From the format of an older program to this one's: one step after the other, each into a new generation. The rules are
-//! in migrations/README.md, the reason of each step in a directory beside it.
+//! From the format of an older program to this one's, into a new generation: each older format has a module that reads it, and
+//! the draft writes the present one. The rules are in migrations/README.md, the reason of each step in a directory beside
+//! it.
 
 pub(super) mod format_1;
+pub(super) mod format_2;
+pub(super) mod older;
 
 use std::path::PathBuf;
 
@@ -37,14 +40,17 @@ pub(super) fn bring_up_in_steps(
     step: &mut dyn FnMut(Step),
 ) -> Result<Db, OpenError> {
     let path: PathBuf = directory.generation.clone();
-    if bounded(&path, || read_format(&db, &path))? != format_1::FORMAT {
+    let found = bounded(&path, || read_format(&db, &path))?;
+    let copy = match found {
+        format_1::FORMAT => format_1::copy,
+        format_2::FORMAT => format_2::copy,
         // Another one is the business of whoever reads it.
-        return Ok(db);
-    }
-    tracing::info!(from = format_1::FORMAT, to = FORMAT, path = %path.display(), "migrating the store");
+        _ => return Ok(db),
+    };
+    tracing::info!(from = found, to = FORMAT, path = %path.display(), "migrating the store");
     let new = directory.draft()?;
     step(Step::Begun);
-    let copied = format_1::copy(&db, &path, &new, cache_bytes, &mut |tasks| step(Step::Copied(tasks)));
+    let copied = copy(&db, &path, &new, cache_bytes, &mut |tasks| step(Step::Copied(tasks)));
     let tasks = match copied {
         Ok(tasks) => tasks,
         Err(error) => {

@@ -11,14 +11,16 @@ fn a_check_finds_what_is_missing_and_counts_what_nobody_names() {
         populate(&store, &clock).await;
         store.close().await;
     });
-    let orphan =
-        keys::payload(ListPlace { created_at: suite::START, id: id(77) }, &payload("{}").reference(1, 0))
-            .next()
-            .unwrap()
-            .0;
+    let orphan = keys::chunks(
+        ListPlace { created_at: suite::START, id: id(77) },
+        &payload_of(3_000, 1).reference(1, 0),
+    )
+    .next()
+    .unwrap()
+    .0;
     let (gone, lost) = raw(directory.path(), |db| {
         db.insert(orphan.as_slice(), seal::seal(&orphan, b"{}")).unwrap();
-        let gone = keys_in(db, b"p").into_iter().find(|key| *key != orphan).unwrap();
+        let gone = keys_in(db, b"c").into_iter().find(|key| *key != orphan).unwrap();
         db.remove(&gone).unwrap();
         let lost = keys_in(db, b"h").pop_first().unwrap();
         db.remove(&lost).unwrap();

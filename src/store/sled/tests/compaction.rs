@@ -101,10 +101,10 @@ async fn what_the_journal_has_and_sled_has_not_is_compacted_too() {
 async fn a_damaged_payload_is_never_compacted_away() {
     let clock = new_clock();
     let (store, directory) = open(&clock);
-    created(&store, NewTask { arguments: payload_of(100, 1), ..new_task(1) }).await;
+    created(&store, NewTask { arguments: payload_of(3_000, 1), ..new_task(1) }).await;
     store.close().await;
     raw(directory.path(), |db| {
-        for key in keys_in(db, b"p") {
+        for key in keys_in(db, b"c") {
             db.remove(key).unwrap();
         }
     });

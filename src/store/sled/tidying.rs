@@ -1,0 +1,43 @@
+//! What the follower does while it has nothing to carry: it removes what a crash has left behind.
+
+use std::time::Duration;
+
+use super::tree::{Tree, TreeError};
+use super::writer::Shared;
+
+/// How many keys are looked at in one step.
+const STEP: usize = 64;
+
+/// How long it rests after a step. Without a rest sled reads leaves faster than it gives old ones back: half a gigabyte more
+/// at a million tasks (measured).
+pub(super) const REST: Duration = Duration::from_millis(1);
+
+/// Beginnings of keys that no task named at the start, but for those that are done.
+#[derive(Debug)]
+pub(super) struct Tidying(Vec<Vec<u8>>);
+
+impl Tidying {
+    pub(super) const fn new(orphans: Vec<Vec<u8>>) -> Self {
+        Self(orphans)
+    }
+
+    /// Whether there is nothing to do.
+    pub(super) const fn is_done(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One step. An error is final for sled.
+    pub(super) fn step(&mut self, tree: &mut Tree, shared: &Shared) -> Result<(), TreeError> {
+        let mut left = STEP;
+        while left > 0
+            && let Some(prefix) = self.0.pop()
+        {
+            let (seen, all) = tree.remove_orphans(&prefix, left, |id| shared.index.get(id))?;
+            if !all {
+                self.0.push(prefix);
+            }
+            left = left.saturating_sub(seen.max(1));
+        }
+        Ok(())
+    }
+}
