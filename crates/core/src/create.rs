@@ -70,9 +70,10 @@ pub fn create(
         TtlWish::Millis(wish) => limits.cut_ttl(wish),
     };
     let poll = new.poll_interval_ms.and_then(|wish| u32::try_from(wish).ok());
-    let first = HistoryEntry { revision: 1, at: now, kind: EventKind::Create, by: Actor::Creator };
-    let arguments = new.arguments.reference(1, 0);
-    let meta = new.meta.as_ref().map(|meta| meta.reference(1, 1));
+    let first =
+        HistoryEntry { revision: Task::FIRST_REVISION, at: now, kind: EventKind::Create, by: Actor::Creator };
+    let arguments = new.arguments.reference(Task::FIRST_REVISION, 0);
+    let meta = new.meta.as_ref().map(|meta| meta.reference(Task::FIRST_REVISION, 1));
     let task = Task {
         id: new.id,
         tool_name: new.tool_name,
@@ -84,7 +85,7 @@ pub fn create(
         updated_at: now,
         ttl_ms,
         poll_interval_ms: poll.unwrap_or(limits.default_poll_interval_ms),
-        revision: 1,
+        revision: Task::FIRST_REVISION,
         cancel_requested: false,
         arguments,
         meta,
@@ -97,7 +98,12 @@ pub fn create(
     payloads.extend(meta.zip(new.meta.map(|meta| meta.bytes().clone())));
     let event = Event::of(EventKind::Create, &task);
     Ok(Transition {
-        outcome: Outcome { applied: true, status: Status::Working, revision: 1, detail: Detail::None },
+        outcome: Outcome {
+            applied: true,
+            status: Status::Working,
+            revision: Task::FIRST_REVISION,
+            detail: Detail::None,
+        },
         replayed: false,
         effect: Effect::Write { task: Box::new(task), payloads, dropped: Vec::new(), event: Some(event) },
     })

@@ -74,6 +74,10 @@ pub enum Actor {
 }
 
 impl Task {
+    /// The revision that a creation makes. Its arguments are written with it and stay for good, so whoever has a payload of this
+    /// revision that is still wanted has the task's whole life in hand.
+    pub const FIRST_REVISION: u64 = 1;
+
     /// The status.
     #[must_use]
     pub const fn status(&self) -> Status {

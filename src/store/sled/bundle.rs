@@ -4,8 +4,9 @@
 //! number of payloads (4), a reference for each (22), their bytes in the same order, the head
 //! ```
 //!
-//! One value for a task instead of one for each payload: sled spends about as much on a value as on a kilobyte in it, a
-//! removal is one instead of three, and whoever reads all heads at a start has read, and proved, the small payloads too.
+//! One value for a task instead of one for each payload: there is one to write and one to remove instead of three (what that
+//! is worth stands in docs/measurements.md), and whoever reads all heads at a start has read, and proved, the small payloads
+//! too.
 
 use bytes::BufMut as _;
 use task_broker_core::{PayloadRef, Task};

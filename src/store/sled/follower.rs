@@ -1,7 +1,7 @@
 //! The thread that lets sled follow the journal.
 //!
 //! It takes over a layer of the overlay when its generation of the journal is full, carries it into sled, and writes the
-//! checkpoint that frees the generation's file. In between it tidies. It alone writes to sled while the store is open, so
+//! checkpoint that frees the generation's file. In between it removes orphans. It alone writes to sled while the store is open, so
 //! whether a key is an orphan is decided and acted upon in one place.
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use task_broker_core::Timestamp;
 
 use super::census::Census;
 use super::checkpoint::Checkpoint;
+use super::directory;
 use super::journal::{Position, SECTOR, Segment, slot_of};
+use super::orphans::{self, Orphans};
 use super::overlay::{Layer, Overlay};
-use super::tidying::Tidying;
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
-use super::{directory, tidying};
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -147,7 +147,7 @@ impl Follower {
         shared: Arc<Shared>,
         checkpoint: Checkpoint,
         spare_bytes: u64,
-        tidying: Tidying,
+        orphans: Orphans,
     ) -> std::io::Result<Self> {
         let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
         let line = Arc::new(Line {
@@ -162,7 +162,7 @@ impl Follower {
             line: Arc::clone(&line),
             checkpoint,
             spare_bytes,
-            tidying,
+            orphans,
         };
         let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
         Ok(Self { line, shared, thread: Some(thread) })
@@ -276,7 +276,7 @@ struct Thread {
     /// Room on the disk that is left alone. sled must never meet a full disk: its error would stay until a restart. It
     /// writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
     spare_bytes: u64,
-    tidying: Tidying,
+    orphans: Orphans,
 }
 
 /// Says that the thread has failed, however it ends, unless it has said something better.
@@ -331,7 +331,7 @@ impl Thread {
         }
     }
 
-    /// The next thing to do; tidies while there is none.
+    /// The next thing to do; removes orphans while there is none.
     fn next(&mut self) -> Work {
         loop {
             {
@@ -339,29 +339,29 @@ impl Thread {
                 if let Some(work) = state.work.take() {
                     return work;
                 }
-                if self.tidying.is_done() {
+                if self.orphans.is_done() {
                     self.line.changed.wait(&mut state);
                     continue;
                 }
-                self.line.changed.wait_for(&mut state, tidying::REST);
+                self.line.changed.wait_for(&mut state, orphans::REST);
                 if state.work.is_some() {
                     continue;
                 }
             }
-            self.tidy();
+            self.remove_orphans();
         }
     }
 
-    /// One step of tidying.
-    fn tidy(&mut self) {
+    /// One step.
+    fn remove_orphans(&mut self) {
         let free = directory::free_bytes(self.tree.path()).is_ok_and(|room| room >= self.spare_bytes);
         if !free || !self.tree.hold_room().unwrap_or(false) {
             return;
         }
-        if let Err(error) = self.tidying.step(&mut self.tree, &self.shared) {
+        if let Err(error) = self.orphans.step(&mut self.tree, &self.shared) {
             // If sled has failed for good, the next layer finds that out, and stops the store.
-            tracing::warn!(%error, "tidying has stopped");
-            self.tidying = Tidying::new(Vec::new());
+            tracing::warn!(%error, "leftovers of a crash could not be removed");
+            self.orphans = Orphans::new(Vec::new());
         }
     }
 

@@ -32,6 +32,7 @@ mod loading;
 mod meter;
 mod migration;
 mod open;
+mod orphans;
 mod overlay;
 mod payloads;
 mod proof;
@@ -40,7 +41,6 @@ mod record;
 mod room;
 mod seal;
 mod stored;
-mod tidying;
 mod tree;
 mod writer;
 
@@ -59,10 +59,10 @@ use self::extending::Extending;
 use self::follower::{Follower, Line, Stage};
 use self::journal::Journal;
 use self::meter::{Meter, Room};
+use self::orphans::Orphans;
 use self::overlay::Overlay;
 use self::payloads::PayloadReader;
 use self::queue::{Job, Queue};
-use self::tidying::Tidying;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
@@ -154,7 +154,6 @@ impl SledStore {
         });
         let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
         let overlay = Arc::new(Overlay::default());
-        let tidying = Tidying::new(opened.orphans);
         let checkpoint = opened.checkpoint;
         let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
         let follower = Follower::start(
@@ -163,7 +162,7 @@ impl SledStore {
             Arc::clone(&shared),
             checkpoint,
             options.spare_bytes,
-            tidying,
+            Orphans::new(opened.orphans),
         );
         let follower = follower.map_err(io)?;
         let line = follower.line();

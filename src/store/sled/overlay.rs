@@ -8,12 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use task_broker_core::PayloadRef;
+use task_broker_core::{PayloadRef, Task};
 
 use crate::store::ListPlace;
-
-/// The revision that a creation makes (`task_broker_core::create`).
-const FIRST_REVISION: u64 = 1;
 
 /// The newest state of one task, as far as it is not in sled.
 #[derive(Clone, Debug, Default)]
@@ -39,10 +36,9 @@ impl Pending {
         self.dropped.extend(next.dropped);
     }
 
-    /// Whether everything about the task is here, nothing in sled: the arguments come with a task's first revision and stay
-    /// with it.
+    /// Whether everything about the task is here, nothing in sled: it was created in this layer.
     pub(super) fn is_whole(&self) -> bool {
-        self.payloads.iter().any(|(reference, _)| reference.revision == FIRST_REVISION)
+        self.payloads.iter().any(|(reference, _)| reference.revision == Task::FIRST_REVISION)
     }
 
     /// The bytes of a payload, if it is here.

@@ -110,9 +110,7 @@ impl LargePayloads {
         }
         Ok(())
     }
-}
 
-impl LargePayloads {
     /// Beginnings of keys that no task names: what a crash has left behind while sled followed.
     pub(super) fn orphans(&self, index: &Index, overflows: &HashMap<TaskId, Vec<Vec<u8>>>) -> Vec<Vec<u8>> {
         let named = |found: &&Found| {

@@ -61,10 +61,8 @@ pub(super) struct Tree {
     /// The pieces of tasks that are too large for one value.
     overflows: HashMap<TaskId, Vec<Vec<u8>>>,
     unsynced: usize,
-    /// What was handed to sled since it was opened, in bytes.
+    /// What was handed to sled since room was last taken for it, in bytes.
     written: u64,
-    /// How much that had been when room was last taken for it; nothing before that.
-    held_at: Option<u64>,
 }
 
 /// sled panics where it does not know better; a panic is an error like any other.
@@ -81,7 +79,7 @@ impl Tree {
     ) -> std::io::Result<Self> {
         let path = directory.join("db");
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok(Self { db, file, path, overflows, unsynced: 0, written: 0, held_at: None })
+        Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES })
     }
 
     /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
@@ -229,11 +227,11 @@ impl Tree {
 
     /// Takes room for what sled may write next, if that is due. Says whether there is enough.
     pub(super) fn hold_room(&mut self) -> Result<bool, TreeError> {
-        if self.held_at.is_none_or(|at| self.written - at >= LOOK_EVERY_BYTES) {
+        if self.written >= LOOK_EVERY_BYTES {
             if !room::hold(&self.file)? {
                 return Ok(false);
             }
-            self.held_at = Some(self.written);
+            self.written = 0;
         }
         Ok(true)
     }

@@ -7,12 +7,10 @@ use std::path::Path;
 use ::sled::Db;
 use task_broker_core::{OwnerFrom, TaskId, Timestamp};
 
-use super::super::compaction::room_for;
 use super::super::database::{bounded, sled_says};
-use super::super::directory::free_bytes;
 use super::super::draft::Draft;
-use super::super::open::{OpenError, root_of};
-use super::older::{Record, damaged, fact};
+use super::super::open::OpenError;
+use super::older::{Fault, Record, Take, damaged, fact, fill};
 
 /// Its number.
 pub(in super::super) const FORMAT: u64 = 1;
@@ -28,13 +26,6 @@ pub(super) fn copy(
     cache_bytes: u64,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, OpenError> {
-    let root = root_of(path);
-    let free = free_bytes(root).map_err(|error| OpenError::Io { path: root.to_owned(), error })?;
-    // How much of the old files is garbage is not known before all of them were read.
-    let needed = room_for(0, 0);
-    if free < needed {
-        return Err(OpenError::NoRoom { path: root.to_owned(), needed, free });
-    }
     let mut draft = Draft::new(new, cache_bytes)?;
     let (store_id, clock) = bounded(path, || {
         let store_id = fact(db, path, STORE_ID)?.and_then(|id| String::from_utf8(id).ok());
@@ -43,17 +34,8 @@ pub(super) fn copy(
         let clock = clock.map_err(|_length| damaged(path, "the clock's mark: wrong length".into()))?;
         Ok((store_id, clock.unwrap_or_default()))
     })?;
-    let mut clock = Timestamp::from_millis(clock);
-    let mut tasks = 0;
-    bounded(path, || {
-        for_each(db, &mut |what| Err(damaged(path, what)), &mut |record| {
-            clock = clock.max(record.updated_at);
-            draft.put(record.place, record.head, record.payloads)?;
-            tasks += 1;
-            step(tasks);
-            Ok(())
-        })
-    })?;
+    let clock = Timestamp::from_millis(clock);
+    let (tasks, clock) = fill(&mut draft, path, clock, step, |fault, take| for_each(db, fault, take))?;
     // There was no choice then.
     draft.finish(&store_id, OwnerFrom::Sub, clock)?;
     Ok(tasks)
@@ -62,8 +44,8 @@ pub(super) fn copy(
 /// Reads all tasks. What is wrong is told to `fault`, which says whether to go on.
 pub(in super::super) fn for_each(
     db: &Db,
-    fault: &mut dyn FnMut(String) -> Result<(), OpenError>,
-    take: &mut dyn FnMut(Record) -> Result<(), OpenError>,
+    fault: &mut Fault<'_>,
+    take: &mut Take<'_>,
 ) -> Result<(), OpenError> {
     for entry in db.scan_prefix(b"h") {
         let (key, value) = match entry {

@@ -8,15 +8,13 @@ use std::path::Path;
 use ::sled::Db;
 use task_broker_core::{PayloadRef, TaskId};
 
-use super::super::compaction::room_for;
 use super::super::database::{bounded, sled_says};
-use super::super::directory::free_bytes;
 use super::super::draft::Draft;
 use super::super::keys::place_of;
 use super::super::loading::{Facts, open_segments, read_facts, read_journal};
-use super::super::open::{OpenError, root_of};
+use super::super::open::OpenError;
 use super::super::overlay::{Layer, Pending};
-use super::older::{Record, damaged, read_payload};
+use super::older::{Fault, Record, Take, damaged, fill, read_payload};
 use crate::store::ListPlace;
 
 /// Its number.
@@ -33,28 +31,13 @@ pub(super) fn copy(
     cache_bytes: u64,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, OpenError> {
-    let root = root_of(path);
-    let free = free_bytes(root).map_err(|error| OpenError::Io { path: root.to_owned(), error })?;
-    // How much of the old files is garbage is not known before all of them were read.
-    let needed = room_for(0, 0);
-    if free < needed {
-        return Err(OpenError::NoRoom { path: root.to_owned(), needed, free });
-    }
     let Facts { store_id, owner_from, checkpoint } = bounded(path, || read_facts(db, path))?;
     let replayed = read_journal(&open_segments(path, &checkpoint)?, &checkpoint)?;
     let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
-    let mut clock = clock.max(checkpoint.clock());
     let mut draft = Draft::new(new, cache_bytes)?;
-    let mut tasks = 0;
-    bounded(path, || {
-        for_each(db, &replayed.layer, &mut |what| Err(damaged(path, what)), &mut |record| {
-            clock = clock.max(record.updated_at);
-            draft.put(record.place, record.head, record.payloads)?;
-            tasks += 1;
-            step(tasks);
-            Ok(())
-        })
-    })?;
+    let clock = clock.max(checkpoint.clock());
+    let (tasks, clock) =
+        fill(&mut draft, path, clock, step, |fault, take| for_each(db, &replayed.layer, fault, take))?;
     let copied = draft.finish(&store_id, owner_from, clock)?;
     match census.misses(copied) {
         Some(what) => Err(damaged(path, what)),
@@ -66,8 +49,8 @@ pub(super) fn copy(
 pub(in super::super) fn for_each(
     db: &Db,
     layer: &Layer,
-    fault: &mut dyn FnMut(String) -> Result<(), OpenError>,
-    take: &mut dyn FnMut(Record) -> Result<(), OpenError>,
+    fault: &mut Fault<'_>,
+    take: &mut Take<'_>,
 ) -> Result<(), OpenError> {
     for entry in db.scan_prefix(b"h") {
         let (key, value) = match entry {
@@ -109,8 +92,8 @@ fn newest(
 fn told(
     id: TaskId,
     read: Result<Record, String>,
-    fault: &mut dyn FnMut(String) -> Result<(), OpenError>,
-    take: &mut dyn FnMut(Record) -> Result<(), OpenError>,
+    fault: &mut Fault<'_>,
+    take: &mut Take<'_>,
 ) -> Result<(), OpenError> {
     match read {
         Ok(record) => take(record),

@@ -10,10 +10,11 @@ use std::path::PathBuf;
 
 use ::sled::Db;
 
+use super::compaction::room_for;
 use super::database::bounded;
-use super::directory::{Directory, discard};
+use super::directory::{Directory, discard, free_bytes};
 use super::loading::{FORMAT, read_format};
-use super::open::{OpenError, open_files};
+use super::open::{OpenError, open_files, root_of};
 
 /// The places at which a step can be cut, for whoever watches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,13 @@ pub(super) fn bring_up_in_steps(
         _ => return Ok(db),
     };
     tracing::info!(from = found, to = FORMAT, path = %path.display(), "migrating the store");
+    let root = root_of(&path);
+    let free = free_bytes(root).map_err(|error| OpenError::Io { path: root.to_owned(), error })?;
+    // How much of the old files is garbage is not known before all of them were read.
+    let needed = room_for(0, 0);
+    if free < needed {
+        return Err(OpenError::NoRoom { path: root.to_owned(), needed, free });
+    }
     let new = directory.draft()?;
     step(Step::Begun);
     let copied = copy(&db, &path, &new, cache_bytes, &mut |tasks| step(Step::Copied(tasks)));

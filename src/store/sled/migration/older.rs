@@ -12,13 +12,40 @@ use serde::Deserialize;
 use task_broker_core::{PayloadRef, TaskId, Timestamp};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128};
 
-use super::super::database::sled_says;
+use super::super::database::{bounded, sled_says};
+use super::super::draft::Draft;
 use super::super::open::OpenError;
 use crate::store::ListPlace;
 
 const SMALL_BYTES: usize = 4096;
 const CHUNK_BYTES: usize = 32 * 1024 - 64;
 const MAX_HEAD_BYTES: u64 = 4 << 20;
+
+/// Is told of what is wrong, and says whether to go on.
+pub(in super::super) type Fault<'a> = dyn FnMut(String) -> Result<(), OpenError> + 'a;
+/// Takes a task.
+pub(in super::super) type Take<'a> = dyn FnMut(Record) -> Result<(), OpenError> + 'a;
+
+/// Puts all tasks into a draft; the first fault ends it. Says how many there are, and the latest time of them and `clock`.
+pub(super) fn fill(
+    draft: &mut Draft,
+    path: &Path,
+    mut clock: Timestamp,
+    step: &mut dyn FnMut(u64),
+    for_each: impl FnOnce(&mut Fault<'_>, &mut Take<'_>) -> Result<(), OpenError>,
+) -> Result<(u64, Timestamp), OpenError> {
+    let mut tasks = 0;
+    bounded(path, || {
+        for_each(&mut |what| Err(damaged(path, what)), &mut |record| {
+            clock = clock.max(record.updated_at);
+            draft.put(record.place, record.head, record.payloads)?;
+            tasks += 1;
+            step(tasks);
+            Ok(())
+        })
+    })?;
+    Ok((tasks, clock))
+}
 
 /// A task as it was stored.
 pub(in super::super) struct Record {

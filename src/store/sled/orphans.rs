@@ -1,4 +1,5 @@
-//! What the follower does while it has nothing to carry: it removes what a crash has left behind.
+//! What a crash has left behind while sled followed. A start finds it ([`super::proof`]); the follower removes it while it has
+//! nothing to carry.
 
 use std::time::Duration;
 
@@ -8,15 +9,14 @@ use super::writer::Shared;
 /// How many keys are looked at in one step.
 const STEP: usize = 64;
 
-/// How long it rests after a step. Without a rest sled reads leaves faster than it gives old ones back: half a gigabyte more
-/// at a million tasks (measured).
+/// How long it rests after a step: nobody waits for this.
 pub(super) const REST: Duration = Duration::from_millis(1);
 
 /// Beginnings of keys that no task named at the start, but for those that are done.
 #[derive(Debug)]
-pub(super) struct Tidying(Vec<Vec<u8>>);
+pub(super) struct Orphans(Vec<Vec<u8>>);
 
-impl Tidying {
+impl Orphans {
     pub(super) const fn new(orphans: Vec<Vec<u8>>) -> Self {
         Self(orphans)
     }
