@@ -40,8 +40,8 @@ run() {
         >>"$CRASH_COUNTS"
 }
 
-run kill 300 kills::payloads_of_up_to_2_mib
-run power 100 power::
+run kill 300 kills::payloads_of_up_to_2_mib compactions::a_kill
+run power 100 power:: compactions::a_power
 run damage 128 damage::damage_
 run full 1 full:: syncs:: clocks::
 

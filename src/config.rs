@@ -143,7 +143,12 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_CACHE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub cache_bytes: u64,
 
-    /// Never write the store anew at start, however much larger its files are than what they hold.
+    /// Write sled's file anew, while the broker serves, when it is larger than so many bytes and three times as large as
+    /// what it holds.
+    #[arg(long, env = "TASK_BROKER_COMPACT_ABOVE_BYTES", default_value_t = 256 << 20, value_name = "BYTES")]
+    pub compact_above_bytes: u64,
+
+    /// Never write it anew, however much larger it is than what it holds.
     #[arg(long, env = "TASK_BROKER_NO_COMPACTION")]
     pub no_compaction: bool,
 

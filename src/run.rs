@@ -90,7 +90,7 @@ fn open_driver(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError>
                 existing_only: serve.existing_store_only,
                 cache_bytes: serve.cache_bytes,
                 owner_from: serve.owner_from,
-                compact_above: usual.compact_above.filter(|_| !serve.no_compaction),
+                compact_above: (!serve.no_compaction).then_some(serve.compact_above_bytes),
                 ..usual
             };
             Ok(Arc::new(SledStore::open(&options, clock.clone())?))

@@ -19,6 +19,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::Instant;
 
+use crate::files::store_files;
+
 /// How long file systems may stay busy after a broker on them is gone.
 const BUSY_DEADLINE: Duration = Duration::from_secs(10);
 const MIB: u64 = 1 << 20;
@@ -31,7 +33,8 @@ const CUT: &str = r#"
     open(my $root, "<", $mount) or die "$mount: $!";
     srand($seed);
     for my $path ($share > 0 ? @files : ()) {
-        open(my $file, "+<", $path) or die "$path: $!";
+        # One that has gone meanwhile was not needed.
+        open(my $file, "+<", $path) or $!{ENOENT} ? next : die "$path: $!";
         for (my $at = 0; $at < -s $file; $at += 4096) {
             next if rand() >= $share;
             syscall($call + 0, fileno($file), $at, 4096, 7) == 0 or die "sync_file_range: $!";
@@ -139,13 +142,10 @@ impl Disk {
     }
 
     /// The power fails. This share of the pages that were written and not flushed is on the platter all the same.
-    pub(crate) fn cut(&self, directory: &Path, survives: f64, seed: u32) {
+    pub(crate) fn cut(&self, data: &Path, survives: f64, seed: u32) {
         let (survives, seed) = (survives.to_string(), seed.to_string());
         let (file, mount) = (self.path("outer/disk.img"), self.path("outer"));
-        let mut files: Vec<_> =
-            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.retain(|path| path.is_file());
-        files.sort();
+        let mut files = store_files(data);
         files.push(file);
         let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> =
             vec![&"-e", &CUT, &survives, &seed, &SYNC_FILE_RANGE, &mount];

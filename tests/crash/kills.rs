@@ -77,12 +77,17 @@ pub(crate) const TURNING: Habits =
     Habits { largest: 4096, keyed: 20, turnover: Some(Turnover { live: 3, times: 3 }) };
 pub(crate) const TURNED: Least = Least { acks: LEAST, checkpoints: 2 };
 
+/// A broker that writes sled's file anew whenever that pays at all.
+pub(crate) fn compacting() -> BrokerOptions {
+    BrokerOptions::new(Store::Sled).flag("--compact-above-bytes", 0)
+}
+
 /// The long run: `scripts/crash.sh kill`.
 #[test]
 fn payloads_of_up_to_2_mib_survive_kills_while_all_that_lives_is_replaced_and_sled_follows() {
     let seed = seed();
     let rounds = long::rounds(2);
-    let mut all = Rounds::new(BrokerOptions::new(Store::Sled).start(), seed, TURNING);
+    let mut all = Rounds::new(compacting().start(), seed, TURNING);
     let (mut counted, mut tried) = (0, 0);
     while counted < rounds {
         tried += 1;

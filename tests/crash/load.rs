@@ -38,8 +38,8 @@ pub(crate) struct Load {
     generations: u64,
     /// The generation with the first frame of the load.
     first_generation: OnceLock<u64>,
-    /// Where the journal is.
-    directory: PathBuf,
+    /// The data directory.
+    data: PathBuf,
     /// Told by how many generations the journal has gone on.
     reached: SyncSender<u64>,
     /// Whether the broker's disk fails at the end: then there are answers that tell nothing.
@@ -58,7 +58,7 @@ impl Load {
     /// One more command is acknowledged.
     pub(crate) fn acknowledged(&self) {
         let acks = self.acks.fetch_add(1, Ordering::Relaxed) + 1;
-        let generation = || files::journal_generation(&self.directory);
+        let generation = || files::journal_generation(&self.data);
         let first = *self.first_generation.get_or_init(generation);
         let enough = acks >= self.target && self.to_turn.load(Ordering::Relaxed) == 0;
         if enough && acks.is_multiple_of(8) {
@@ -140,16 +140,32 @@ pub(crate) struct Sum {
     pub(crate) replaced: usize,
     /// Disks that lost a part of what was not synced, not all of it.
     pub(crate) partly: usize,
+    /// How often sled's file was written anew while the broker served.
+    pub(crate) compacted: u64,
+    /// Ends at which it was just being written anew.
+    pub(crate) compacting: usize,
 }
 
 impl std::fmt::Display for Sum {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { rounds, acks, in_flight, sights, checkpoints, torn, expired, replaced, partly } = self;
+        let Self {
+            rounds,
+            acks,
+            in_flight,
+            sights,
+            checkpoints,
+            torn,
+            expired,
+            replaced,
+            partly,
+            compacted,
+            compacting,
+        } = self;
         write!(
             f,
             "rounds {rounds}, acknowledged {acks}, in flight at the end {in_flight}, sights {sights}, checkpoints \
              completed {checkpoints}, torn groups cut {torn}, expired and gone {expired}, replaced {replaced}, \
-             disks that kept a part {partly}"
+             disks that kept a part {partly}, compactions {compacted}, ends in the middle of one {compacting}"
         )
     }
 }
@@ -217,7 +233,8 @@ impl Rounds {
     pub(crate) fn round(&mut self, least: Least, ending: Ending) -> usize {
         self.sum.rounds += 1;
         let (reached, signal) = sync_channel(1);
-        let directory = files::generation(&self.broker.data());
+        let data = self.broker.data();
+        let before = files::generation_number(&data);
         // Before a generation begins, the one before it is handed over to sled, and the one before that is there, and the
         // checkpoint says so.
         let generations = if least.checkpoints == 0 { 0 } else { least.checkpoints + 1 };
@@ -227,7 +244,7 @@ impl Rounds {
             to_turn: AtomicUsize::new(if self.turns_over { WORKERS } else { 0 }),
             generations,
             first_generation: OnceLock::new(),
-            directory,
+            data,
             disk_fails: ending.cuts_power(),
             reached,
             over: AtomicBool::new(false),
@@ -245,7 +262,7 @@ impl Rounds {
         }
         let Some(generations) = generations else {
             let generations =
-                files::journal_generation(&load.directory) - load.first_generation.get().unwrap_or(&0);
+                files::journal_generation(&load.data) - load.first_generation.get().unwrap_or(&0);
             panic!(
                 "within {deadline:?} only {acks} commands were acknowledged, {to_turn} workers have not replaced all, \
                  the journal went on by {generations}"
@@ -268,8 +285,11 @@ impl Rounds {
             assert!(status.success(), "{status}");
             self.broker.assert_no_error_logged();
         }
+        let data = self.broker.data();
+        sum.compacted += files::generation_number(&data) - before;
+        sum.compacting += usize::from(files::generations(&data) > 1);
         if let Some(meddle) = self.meddle.take() {
-            meddle(&self.broker.data());
+            meddle(&data);
         }
         self.broker.restart();
         self.check(&load, &sights);
@@ -310,7 +330,7 @@ impl Rounds {
                 Ending::Sigterm if reached.is_some() => broker.sigterm(),
                 Ending::PowerCut | Ending::FrozenPowerCut if reached.is_some() => {
                     sum.partly += usize::from(survives > 0.0);
-                    disk.expect("a disk that can lose power").cut(&load.directory, survives, disk_seed);
+                    disk.expect("a disk that can lose power").cut(&load.data, survives, disk_seed);
                     broker.kill9();
                 }
                 _ => broker.kill9(),

@@ -17,6 +17,7 @@
 mod harness;
 
 mod clocks;
+mod compactions;
 mod damage;
 mod directories;
 mod disk;

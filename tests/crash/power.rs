@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use crate::disk::Disk;
 use crate::harness::attempt::{Outcome, Start};
-use crate::harness::{BrokerOptions, Store};
-use crate::kills::{TURNED, TURNING};
+use crate::kills::{TURNED, TURNING, compacting};
 use crate::load::{Ending, Rounds};
 use crate::long;
 use crate::restarts::{create, tools};
@@ -25,7 +24,7 @@ fn payloads_of_up_to_2_mib_survive_power_cuts_while_all_that_lives_is_replaced_a
     let seed = seed();
     let Some(disk) = Disk::new(DISK_MIB) else { return };
     let rounds = long::rounds(2);
-    let mut options = BrokerOptions::new(Store::Sled).data(disk.root().join("data"));
+    let mut options = compacting().data(disk.root().join("data"));
     // Syncs take longer, so that more cuts find a group that is written and not synced.
     let shim = Shim::new();
     for (name, value) in shim.iter().flat_map(Shim::delays) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::disk::Disk;
-use crate::files::{copy, generation, scratch};
+use crate::files::{copy, scratch};
 use crate::harness::attempt::{Outcome, Refused, Start};
 use crate::harness::link::Link;
 use crate::harness::raw;
@@ -115,7 +115,7 @@ fn survives(file: &'static str, numbers: &[u64], once: bool) {
         let text = ended.text();
         assert!(text.contains("os error 5") || text.contains("Input/output error"), "{ended:?}");
         eprintln!("{syncs:?}: {} acknowledged before it", kept.len() - before);
-        disk.cut(&generation(&data), 0.0, 1);
+        disk.cut(&data, 0.0, 1);
         disk.come_back();
         kept.check(&mut Start::on(&data).serve().link()).unwrap_or_else(|why| panic!("{syncs:?}: {why}"));
     }

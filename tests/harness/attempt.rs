@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::broker::freeze;
 use super::link::Link;
 
 /// How long a start may take that must succeed.
@@ -197,6 +198,11 @@ impl Serving {
 
     pub(crate) fn pid(&self) -> u32 {
         self.attempt.pid()
+    }
+
+    /// SIGSTOP; when this returns no thread of the process runs any more.
+    pub(crate) fn freeze(&self) {
+        freeze(&self.attempt.child);
     }
 
     /// SIGKILL, and the process is gone when this returns.

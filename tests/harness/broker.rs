@@ -154,10 +154,7 @@ impl Broker {
 
     /// SIGSTOP; when this returns no thread of the process runs any more.
     pub(crate) fn freeze(&self) {
-        self.signal(Signal::STOP);
-        let process = self.process.as_ref().expect("the broker runs");
-        let stopped = waitpid(Some(Pid::from_child(&process.child)), WaitOptions::UNTRACED).unwrap();
-        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it did not stop: {stopped:?}");
+        freeze(&self.process.as_ref().expect("the broker runs").child);
     }
 
     /// SIGTERM; see [`Broker::wait_exit`].
@@ -380,4 +377,12 @@ impl Log {
         }
         text
     }
+}
+
+/// SIGSTOP; when this returns no thread of the process runs any more.
+pub(crate) fn freeze(child: &Child) {
+    let process = Pid::from_child(child);
+    kill_process(process, Signal::STOP).unwrap();
+    let stopped = waitpid(Some(process), WaitOptions::UNTRACED).unwrap();
+    assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it did not stop: {stopped:?}");
 }

@@ -1,5 +1,5 @@
-//! Writing the store anew, so that its files are as large as what they hold: sled uses space again but never gives it
-//! back.
+//! Writing a store anew that nobody uses, so that its files are as large as what they hold. (A broker does it while it
+//! serves: [`super::renewer`].)
 
 use std::path::Path;
 
@@ -11,9 +11,6 @@ use super::draft::Draft;
 use super::keys;
 use super::open::{OpenError, Opened, SledOptions, open, open_files, open_generation};
 use super::stored::{Stored, read_payload};
-
-/// How many times as large as what they hold the files must be for a compaction to pay.
-const WORTH_TIMES: u64 = 4;
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +34,6 @@ pub struct CompactionPlan {
     pub live_bytes: u64,
     /// The size of the generation in use, in bytes.
     pub before: u64,
-    /// The size of sled's files in it: the journal is as large as it is and not made smaller.
-    pub sled: u64,
     /// How much room is needed beside it, in bytes, at most.
     pub needed: u64,
     /// How much there is.
@@ -85,16 +80,11 @@ impl CompactionPlan {
         let (tasks, live_bytes) = (opened.checkpoint.census.count, opened.live_bytes);
         let generation = &opened.directory.generation;
         let before = size_of(generation);
-        let sled = before.saturating_sub(opened.segments.iter().map(|segment| size_of(segment.path())).sum());
-        Ok(Self { tasks, live_bytes, before, sled, needed: room_for(tasks, live_bytes), free })
+        Ok(Self { tasks, live_bytes, before, needed: room_for(tasks, live_bytes), free })
     }
 
     pub(super) fn has_room(&self) -> bool {
         self.free >= self.needed
-    }
-
-    pub(super) fn pays(&self, above: u64) -> bool {
-        self.sled > above.max(self.live_bytes.saturating_mul(WORTH_TIMES))
     }
 }
 
@@ -103,7 +93,7 @@ impl CompactionPlan {
 /// # Errors
 /// [`OpenError`]; the store is as it was then.
 pub fn compact(options: &SledOptions, tell: impl FnOnce(&CompactionPlan)) -> Result<Compacted, OpenError> {
-    let options = SledOptions { existing_only: true, compact_above: None, ..options.clone() };
+    let options = SledOptions { existing_only: true, ..options.clone() };
     let opened = open(&options)?;
     let plan = CompactionPlan::of(&opened)?;
     tell(&plan);
@@ -111,66 +101,34 @@ pub fn compact(options: &SledOptions, tell: impl FnOnce(&CompactionPlan)) -> Res
         let path = options.path;
         return Err(OpenError::NoRoom { path, needed: plan.needed, free: plan.free });
     }
-    let compacted = rewrite(opened, options.cache_bytes, &mut |_| {}).map_err(|failed| failed.1)?;
+    let compacted = rewrite(opened, options.cache_bytes, &mut |_| {})?;
     let after = size_of(&compacted.directory.generation);
     drop(compacted.leave()?);
     Ok(Compacted { tasks: plan.tasks, live_bytes: plan.live_bytes, before: plan.before, after })
 }
-
-/// Compacts where that pays, before anybody is served. A failure is no reason not to serve.
-pub(super) fn where_it_pays(opened: Opened, cache_bytes: u64, above: u64) -> Result<Opened, OpenError> {
-    let plan = CompactionPlan::of(&opened)?;
-    if !plan.pays(above) {
-        return Ok(opened);
-    }
-    let CompactionPlan { tasks, live_bytes, before, needed, free, .. } = plan;
-    if !plan.has_room() {
-        tracing::warn!(before, live_bytes, needed, free, "no room to compact the store, which would pay");
-        return Ok(opened);
-    }
-    tracing::info!(tasks, before, live_bytes, needed, free, "compacting the store before serving");
-    match rewrite(opened, cache_bytes, &mut |_| {}) {
-        Ok(opened) => {
-            let after = size_of(&opened.directory.generation);
-            tracing::info!(before, after, live_bytes, "compacted the store");
-            Ok(opened)
-        }
-        Err((Some(opened), error)) => {
-            tracing::warn!(%error, "the store could not be compacted; it is served as it is");
-            Ok(*opened)
-        }
-        Err((None, error)) => Err(error),
-    }
-}
-
-/// The store as it was, where it still is, and what went wrong.
-type Failed = (Option<Box<Opened>>, OpenError);
 
 /// Copies all tasks into a new generation, proves it, makes it the current one, opens it, and removes the old one.
 pub(super) fn rewrite(
     opened: Opened,
     cache_bytes: u64,
     step: &mut dyn FnMut(Step),
-) -> Result<Opened, Failed> {
-    let path = match opened.directory.draft() {
-        Ok(path) => path,
-        Err(error) => return Err((Some(Box::new(opened)), error.into())),
-    };
+) -> Result<Opened, OpenError> {
+    let path = opened.directory.draft()?;
     step(Step::Begun);
     if let Err(error) = copy(&opened, &path, cache_bytes, step) {
         if let Err(left) = discard(&path) {
             tracing::warn!(%left, "an unfinished generation could not be removed; the next start does it");
         }
-        return Err((Some(Box::new(opened)), error));
+        return Err(error);
     }
     step(Step::Proved);
     let mut directory = opened.close();
-    directory.turn_to(path).map_err(|error| (None, error.into()))?;
+    directory.turn_to(path)?;
     step(Step::Turned);
-    let db = open_files(&directory.generation, cache_bytes).map_err(|error| (None, error))?;
-    let opened = open_generation(directory, db).map_err(|error| (None, error))?;
+    let db = open_files(&directory.generation, cache_bytes)?;
+    let opened = open_generation(directory, db)?;
     step(Step::Opened);
-    opened.directory.tidy().map_err(|error| (None, error.into()))?;
+    opened.directory.tidy()?;
     step(Step::Removed);
     Ok(opened)
 }

@@ -143,6 +143,12 @@ impl Directory {
         Ok(())
     }
 
+    /// Whether CURRENT names this generation now. After a [`Directory::turn_to`] that failed that is not certain to stay.
+    pub(super) fn is_current(&self, generation: &Path) -> bool {
+        let named = fs::read_to_string(self.root.join(CURRENT));
+        named.is_ok_and(|name| generation.ends_with(name.trim_end_matches('\n')))
+    }
+
     /// Makes a directory for the next generation, beside the current one, with the mark in it.
     pub(super) fn draft(&self) -> Result<PathBuf, DirectoryError> {
         let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));

@@ -168,6 +168,9 @@ impl Disk {
         if let Some((slot, segment)) = self.follower.take_remade() {
             self.journal.replace(slot, segment);
         }
+        if let Some(directory) = self.follower.take_moved() {
+            self.journal.moved_to(&directory);
+        }
     }
 
     /// Lets sled follow up to the newest frame, and begins a new generation of the journal. The follower must have

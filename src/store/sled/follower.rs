@@ -4,7 +4,7 @@
 //! checkpoint that frees the generation's file. In between it removes orphans. It alone writes to sled while the store is open, so
 //! whether a key is an orphan is decided and acted upon in one place.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -17,10 +17,19 @@ use super::census::Census;
 use super::checkpoint::Checkpoint;
 use super::directory;
 use super::journal::{Position, SECTOR, Segment, slot_of};
-use super::orphans::{self, Orphans};
+use super::orphans::Orphans;
 use super::overlay::{Layer, Overlay};
+use super::renewer::Renewer;
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
+
+/// How long it rests between two steps of what nobody waits for.
+const REST: Duration = Duration::from_millis(1);
+
+/// How long there must be nothing to carry before a renewal begins. Under a load that gives it more to carry all the time,
+/// the copy would be as full of garbage as the original when it is done, and both would grow meanwhile: measured with
+/// steps after each layer, the directory had 10.8 times the live bytes instead of 4.9 (`bench turnover`).
+const QUIET: Duration = Duration::from_millis(500);
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -82,6 +91,8 @@ struct State {
     stage: Stage,
     /// A file of the journal that was made anew.
     remade: Option<(usize, Segment)>,
+    /// Where the journal's files are now, if they have got other names.
+    moved: Option<PathBuf>,
     /// Do not wait for room any more.
     give_up: bool,
 }
@@ -148,8 +159,9 @@ impl Follower {
         checkpoint: Checkpoint,
         spare_bytes: u64,
         orphans: Orphans,
+        renewer: Renewer,
     ) -> std::io::Result<Self> {
-        let state = State { work: None, stage: Stage::Idle, remade: None, give_up: false };
+        let state = State { work: None, stage: Stage::Idle, remade: None, moved: None, give_up: false };
         let line = Arc::new(Line {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -163,6 +175,7 @@ impl Follower {
             checkpoint,
             spare_bytes,
             orphans,
+            renewer,
         };
         let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
         Ok(Self { line, shared, thread: Some(thread) })
@@ -228,6 +241,11 @@ impl Follower {
         self.line.state.lock().remade.take()
     }
 
+    /// Where the journal's files are, if they have got other names since this was last asked.
+    pub(super) fn take_moved(&self) -> Option<PathBuf> {
+        self.line.state.lock().moved.take()
+    }
+
     /// Ends the thread, and waits for that: then nothing holds sled's files but readers. What was not carried stays in
     /// the journal.
     pub(super) fn close(&mut self) -> Result<(), Stopped> {
@@ -277,6 +295,7 @@ struct Thread {
     /// writes at most 1 MiB between two looks, and now and then a segment of 4 MiB or a snapshot.
     spare_bytes: u64,
     orphans: Orphans,
+    renewer: Renewer,
 }
 
 /// Says that the thread has failed, however it ends, unless it has said something better.
@@ -314,7 +333,7 @@ impl Thread {
 
     fn work(&mut self) -> Result<(), TreeError> {
         loop {
-            match self.next() {
+            match self.next()? {
                 Work::Carry { layer, position, census, clock, last } => {
                     self.carry(&layer, position, census, clock)?;
                     self.overlay.forget();
@@ -331,25 +350,41 @@ impl Thread {
         }
     }
 
-    /// The next thing to do; removes orphans while there is none.
-    fn next(&mut self) -> Work {
+    /// The next thing to do. While there is none it removes orphans, then goes on with a renewal, or begins one.
+    fn next(&mut self) -> Result<Work, TreeError> {
         loop {
+            let rests = if self.orphans.is_done() && self.renewer.is_idle() { QUIET } else { REST };
             {
                 let mut state = self.line.state.lock();
+                if state.work.is_none() {
+                    self.line.changed.wait_for(&mut state, rests);
+                }
                 if let Some(work) = state.work.take() {
-                    return work;
-                }
-                if self.orphans.is_done() {
-                    self.line.changed.wait(&mut state);
-                    continue;
-                }
-                self.line.changed.wait_for(&mut state, orphans::REST);
-                if state.work.is_some() {
-                    continue;
+                    return Ok(work);
                 }
             }
-            self.remove_orphans();
+            if !self.orphans.is_done() {
+                self.remove_orphans();
+            } else if self.renewer.is_idle() {
+                self.look();
+            } else {
+                self.renew()?;
+            }
         }
+    }
+
+    /// Begins a renewal where that pays.
+    fn look(&mut self) {
+        let Shared { index, clock, .. } = &*self.shared;
+        self.renewer.look(&mut self.tree, index.len() as u64, index.tally().read().1, clock.now());
+    }
+
+    /// A step of a renewal.
+    fn renew(&mut self) -> Result<(), TreeError> {
+        if self.renewer.step(&mut self.tree, &self.checkpoint, self.shared.clock.now())? {
+            self.line.state.lock().moved = Some(self.tree.directory().to_owned());
+        }
+        Ok(())
     }
 
     /// One step.
@@ -373,7 +408,7 @@ impl Thread {
         clock: Timestamp,
     ) -> Result<(), TreeError> {
         let Self { tree, line, shared, spare_bytes, .. } = self;
-        let directory = tree.path().parent().unwrap_or_else(|| Path::new(".")).to_owned();
+        let directory = tree.directory().to_owned();
         let mut seen = 0;
         tree.carry(layer, |tree| {
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
@@ -407,9 +442,8 @@ impl Thread {
 
     /// Makes the file of the newest generation that is over anew. Where that fails, the old one is still there.
     fn remake(&mut self, slot: usize, sectors: u64) -> Result<(), TreeError> {
-        let directory = self.tree.path().parent().unwrap_or_else(|| Path::new("."));
         match Segment::make(
-            directory,
+            self.tree.directory(),
             slot,
             self.checkpoint.key,
             self.checkpoint.position.generation,
@@ -429,6 +463,7 @@ impl Thread {
     }
 
     fn close(&mut self) -> Result<(), TreeError> {
+        self.renewer.end(&mut self.tree);
         self.checkpoint.clean = true;
         self.checkpoint.not_before(self.shared.clock.now());
         self.tree.checkpoint(&self.checkpoint)

@@ -37,7 +37,7 @@ impl Import {
             (directory, path, id, Timestamp::default())
         } else {
             drop(directory);
-            let opened = open(&SledOptions { existing_only: true, compact_above: None, ..options.clone() })?;
+            let opened = open(&SledOptions { existing_only: true, ..options.clone() })?;
             let (id, clock) = (opened.store_id.clone(), opened.floor);
             let tasks = opened.checkpoint.census.count;
             let directory = opened.leave()?;

@@ -19,6 +19,7 @@ mod directory;
 mod disk;
 mod draft;
 mod extending;
+mod files;
 mod follower;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -38,14 +39,14 @@ mod payloads;
 mod proof;
 mod queue;
 mod record;
+mod renewal;
+mod renewer;
 mod room;
 mod seal;
 mod stored;
 mod tree;
 mod writer;
 
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -56,6 +57,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use self::disk::Disk;
 use self::extending::Extending;
+use self::files::Files;
 use self::follower::{Follower, Line, Stage};
 use self::journal::Journal;
 use self::meter::{Meter, Room};
@@ -63,6 +65,7 @@ use self::orphans::Orphans;
 use self::overlay::Overlay;
 use self::payloads::PayloadReader;
 use self::queue::{Job, Queue};
+use self::renewer::Renewer;
 use self::writer::{Pulse, Shared, Writer};
 use super::changelog::ChangeLog;
 use super::{
@@ -90,34 +93,9 @@ pub struct SledStore {
     follower: Arc<Line>,
     store_id: String,
     owner_from: OwnerFrom,
-    file: FileIdentity,
     /// Whether the log knows that the file is gone.
     told_gone: AtomicBool,
     room: Arc<Room>,
-}
-
-/// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
-/// deleted or moved away, and everything it acknowledges then is lost.
-#[derive(Debug)]
-struct FileIdentity {
-    path: PathBuf,
-    device: u64,
-    inode: u64,
-}
-
-impl FileIdentity {
-    fn of(path: PathBuf) -> std::io::Result<Self> {
-        let found = std::fs::metadata(&path)?;
-        Ok(Self { device: found.dev(), inode: found.ino(), path })
-    }
-
-    /// Whether another file, or none, is there now. Not being able to look proves nothing.
-    fn is_gone(&self) -> bool {
-        match std::fs::metadata(&self.path) {
-            Ok(found) => (found.dev(), found.ino()) != (self.device, self.inode),
-            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-        }
-    }
 }
 
 impl SledStore {
@@ -152,7 +130,8 @@ impl SledStore {
             clock,
             durable_until: AtomicU64::new(opened.floor.as_millis()),
         });
-        let file = FileIdentity::of(opened.tree.path().to_owned()).map_err(io)?;
+        let directory = Arc::new(Mutex::new(opened.directory));
+        let files = Arc::new(Files::new(opened.db, opened.tree.path()).map_err(io)?);
         let overlay = Arc::new(Overlay::default());
         let checkpoint = opened.checkpoint;
         let journal = Journal::go_on(checkpoint.key, opened.segments, checkpoint.position);
@@ -163,17 +142,18 @@ impl SledStore {
             checkpoint,
             options.spare_bytes,
             Orphans::new(opened.orphans),
+            Renewer::new(Arc::clone(&directory), Arc::clone(&files), options),
         );
         let follower = follower.map_err(io)?;
         let line = follower.line();
-        let reader = PayloadReader { overlay, db: opened.db };
+        let reader = PayloadReader { overlay, files };
         let (queue, jobs) = Queue::new();
         let writer = Writer {
             disk: Disk::new(journal, reader.clone(), follower, checkpoint.census),
             ledger: opened.ledger,
             names: opened.names,
             shared: Arc::clone(&shared),
-            _directory: opened.directory,
+            _directory: directory,
         };
         std::thread::Builder::new()
             .name("store-writer".into())
@@ -186,7 +166,6 @@ impl SledStore {
             follower: line,
             store_id: opened.store_id,
             owner_from: opened.owner_from,
-            file,
             told_gone: AtomicBool::new(false),
             room: Arc::new(Room::new(options.path.clone())),
         })
@@ -222,6 +201,16 @@ impl SledStore {
             tracing::debug!(%error, "the time at which a task has expired could not be made durable");
         }
         false
+    }
+
+    fn file_is_gone(&self) -> bool {
+        // Not under its lock: a disk may hang.
+        let files = self.reader.read().as_ref().map(|reader| Arc::clone(&reader.files));
+        let Some(file) = files.and_then(|files| files.gone()) else { return false };
+        if !self.told_gone.swap(true, Ordering::AcqRel) {
+            tracing::error!(file = %file.display(), "the store's file was deleted, moved or replaced");
+        }
+        true
     }
 
     fn serves(&self) -> Result<(), StoreError> {
@@ -349,12 +338,7 @@ impl Store for SledStore {
             Stage::Failed => Health::Failed("sled could not follow the journal"),
             _ if self.follower.is_stuck(now) => Health::Failed("sled does not come back"),
             _ if pulse.is_stuck(now) => Health::Failed("the disk does not come back"),
-            _ if self.file.is_gone() => {
-                if !self.told_gone.swap(true, Ordering::AcqRel) {
-                    tracing::error!(file = %self.file.path.display(), "the store's file was deleted, moved or replaced");
-                }
-                Health::Failed("its files were deleted, moved or replaced")
-            }
+            _ if self.file_is_gone() => Health::Failed("its files were deleted, moved or replaced"),
             Stage::NoRoom => Health::Unavailable("there is no room on the disk"),
             Stage::Idle | Stage::Working | Stage::Ended => Health::Ready,
         }

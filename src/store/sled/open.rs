@@ -15,8 +15,8 @@ use super::intern::Interner;
 use super::journal::{SLOTS, Segment};
 use super::ledger::Ledger;
 use super::loading::{FORMAT, Facts, open_segments, read_all, read_facts, read_format, read_journal};
+use super::migration;
 use super::tree::{Tree, TreeError};
-use super::{compaction, migration};
 use crate::store::random_name;
 
 /// How an embedded store is opened.
@@ -32,13 +32,10 @@ pub struct SledOptions {
     pub spare_bytes: u64,
     /// What a new store is told about its subjects. One that exists keeps its own.
     pub owner_from: OwnerFrom,
-    /// Write the store anew when its files are larger than so many bytes and much larger than what they hold; never
-    /// without a number.
+    /// Write sled's file anew while the store serves, when it is larger than so many bytes and much larger than what it
+    /// holds; never without a number.
     pub compact_above: Option<u64>,
 }
-
-/// Below this size, in bytes, a compaction is not worth the wait at start.
-const COMPACT_ABOVE_BYTES: u64 = 256 << 20;
 
 impl SledOptions {
     /// The options with which the broker opens a store by default.
@@ -50,7 +47,7 @@ impl SledOptions {
             cache_bytes: 64 << 20,
             spare_bytes: 16 << 20,
             owner_from: OwnerFrom::default(),
-            compact_above: Some(COMPACT_ABOVE_BYTES),
+            compact_above: Some(256 << 20),
         }
     }
 }
@@ -187,10 +184,7 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     opened.fresh = fresh;
     // Now that this one is proved, what was before it is not needed.
     opened.directory.tidy()?;
-    match options.compact_above {
-        Some(bytes) => compaction::where_it_pays(opened, options.cache_bytes, bytes),
-        None => Ok(opened),
-    }
+    Ok(opened)
 }
 
 /// Opens sled's files, and nothing more.

@@ -1,16 +1,11 @@
 //! What a crash has left behind while sled followed. A start finds it ([`super::proof`]); the follower removes it while it has
 //! nothing to carry.
 
-use std::time::Duration;
-
 use super::tree::{Tree, TreeError};
 use super::writer::Shared;
 
 /// How many keys are looked at in one step.
 const STEP: usize = 64;
-
-/// How long it rests after a step: nobody waits for this.
-pub(super) const REST: Duration = Duration::from_millis(1);
 
 /// Beginnings of keys that no task named at the start, but for those that are done.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ::sled::Db;
 use bytes::Bytes;
 use task_broker_core::{PayloadRef, Task};
 
+use super::files::Files;
 use super::overlay::Overlay;
 use super::stored::read_payload;
 use crate::store::{ListPlace, StoreError};
@@ -14,7 +14,7 @@ use crate::store::{ListPlace, StoreError};
 #[derive(Clone, Debug)]
 pub(super) struct PayloadReader {
     pub(super) overlay: Arc<Overlay>,
-    pub(super) db: Db,
+    pub(super) files: Arc<Files>,
 }
 
 impl PayloadReader {
@@ -24,7 +24,7 @@ impl PayloadReader {
         let place = ListPlace::of(task);
         match self.overlay.payload(place, reference) {
             Some(bytes) => Ok(Some(bytes)),
-            None => read_payload(&self.db, place, reference),
+            None => self.files.read(|db| read_payload(db, place, reference)),
         }
     }
 }

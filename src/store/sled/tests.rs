@@ -8,6 +8,7 @@ mod groups;
 mod journal;
 mod leftovers;
 mod migration;
+mod renewal;
 mod restart;
 mod transfer;
 
@@ -56,7 +57,7 @@ fn generation(root: &Path) -> PathBuf {
 
 /// The store's handle on sled.
 fn db(store: &SledStore) -> Db {
-    store.reader.read().clone().unwrap().db
+    store.reader.read().clone().unwrap().files.read(Db::clone)
 }
 
 /// A copy of the data of a store that is open and quiet: what a process that is killed now would leave behind.
@@ -81,7 +82,12 @@ fn copy(root: &Path) -> TempDir {
 
 /// Looks at, or into, a store that nobody has open, past all that the driver does.
 fn raw<T>(root: &Path, act: impl FnOnce(&Db) -> T) -> T {
-    let config = ::sled::Config::new().path(generation(root)).segment_size(4 << 20).flush_every_ms(None);
+    raw_at(&generation(root), act)
+}
+
+/// The same in this generation.
+fn raw_at<T>(generation: &Path, act: impl FnOnce(&Db) -> T) -> T {
+    let config = ::sled::Config::new().path(generation).segment_size(4 << 20).flush_every_ms(None);
     let db = database::open_patiently(&config).unwrap();
     let result = act(&db);
     db.flush().unwrap();

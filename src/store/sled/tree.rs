@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::sled::Db;
+use ::sled::{Db, IVec};
 use task_broker_core::{PayloadRef, Task, TaskId};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -15,6 +15,7 @@ use super::checkpoint::Checkpoint;
 use super::database::sled_says;
 use super::intern::Interner;
 use super::overlay::{Layer, Pending};
+use super::renewal::Renewal;
 use super::room::LOOK_EVERY_BYTES;
 use super::stored::{INLINE, Stored, pointer};
 use super::{bundle, keys, record, room, seal};
@@ -63,6 +64,8 @@ pub(super) struct Tree {
     unsynced: usize,
     /// What was handed to sled since room was last taken for it, in bytes.
     written: u64,
+    /// A copy of all this that is being made.
+    renewal: Option<Box<Renewal>>,
 }
 
 /// sled panics where it does not know better; a panic is an error like any other.
@@ -79,7 +82,7 @@ impl Tree {
     ) -> std::io::Result<Self> {
         let path = directory.join("db");
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES })
+        Ok(Self { db, file, path, overflows, unsynced: 0, written: LOOK_EVERY_BYTES, renewal: None })
     }
 
     /// Carries a layer into sled; `breathe` is called before each step. In three passes, each in the order of the keys:
@@ -208,13 +211,25 @@ impl Tree {
     }
 
     fn insert(&mut self, key: &[u8], body: &[u8]) -> Result<(), TreeError> {
-        let value = seal::seal(key, body);
+        let value = IVec::from(seal::seal(key, body));
+        if let Some(renewal) = &mut self.renewal {
+            renewal.insert(key, &value);
+        }
+        self.put(key, value)
+    }
+
+    /// Writes a value that has its seal.
+    pub(super) fn put(&mut self, key: &[u8], value: IVec) -> Result<(), TreeError> {
         let written = key.len() + value.len();
         self.db.insert(key, value)?;
         self.wrote(written)
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<(), TreeError> {
+    /// Removes a record.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Result<(), TreeError> {
+        if let Some(renewal) = &mut self.renewal {
+            renewal.remove(key);
+        }
         self.db.remove(key)?;
         self.wrote(key.len() + REMOVAL_BYTES)
     }
@@ -272,6 +287,32 @@ impl Tree {
             task.created_at == place.created_at
                 && task.payloads().any(|payload| keys::chunks(place, payload).any(|(named, _)| named == key))
         })
+    }
+
+    /// Lets a renewal follow every change from now on.
+    pub(super) fn renew(&mut self, renewal: Renewal) {
+        self.renewal = Some(Box::new(renewal));
+    }
+
+    /// Takes the renewal back. Until it is given again nothing may be changed.
+    pub(super) fn take_renewal(&mut self) -> Option<Renewal> {
+        self.renewal.take().map(|renewal| *renewal)
+    }
+
+    /// Goes on in a copy that holds the same. Gives what it was.
+    pub(super) fn become_copy(&mut self, copy: Self) -> Self {
+        let overflows = std::mem::take(&mut self.overflows);
+        std::mem::replace(self, Self { overflows, ..copy })
+    }
+
+    /// The database.
+    pub(super) const fn db(&self) -> &Db {
+        &self.db
+    }
+
+    /// The generation.
+    pub(super) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or_else(|| Path::new("."))
     }
 
     /// The file that is synced, for messages.

@@ -94,7 +94,7 @@ pub(super) struct Writer {
     pub(super) names: Interner,
     pub(super) shared: Arc<Shared>,
     /// Dropped last: whoever takes the directory next finds the files closed.
-    pub(super) _directory: Directory,
+    pub(super) _directory: Arc<Mutex<Directory>>,
 }
 
 /// The newest state of one task of the group, ahead of what is durable.

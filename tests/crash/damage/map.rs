@@ -13,7 +13,7 @@ fn live_frames(generation: &Path) -> (PathBuf, Vec<u64>) {
     const SECTOR: usize = 512;
     const MARK: usize = 12;
     const HEADER: usize = 88;
-    let newest = journal_generation(generation);
+    let newest = journal_generation(generation.parent().unwrap());
     let path = generation.join(format!("journal-{}", newest % 2));
     let content = fs::read(&path).unwrap();
     let number = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().unwrap());

@@ -25,7 +25,7 @@ pub(super) use self::frame::{Header, Image, decode_body, encode_body};
 pub(super) use self::replay::{Replayed, replay};
 pub(super) use self::sector::SECTOR;
 use self::sector::{scatter, sectors_of};
-pub(super) use self::segment::Segment;
+pub(super) use self::segment::{Segment, path_of};
 use super::census::Census;
 
 /// How many files there are.
@@ -136,6 +136,13 @@ impl Journal {
     pub(super) fn turn(&mut self) {
         self.position.generation += 1;
         self.next = 0;
+    }
+
+    /// The files have got other names, in this directory.
+    pub(super) fn moved_to(&mut self, directory: &Path) {
+        for (slot, segment) in self.segments.iter_mut().enumerate() {
+            segment.moved_to(path_of(directory, slot));
+        }
     }
 
     /// Takes a file that was made anew in place of the old one of its slot, which must not be in use.

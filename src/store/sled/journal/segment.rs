@@ -74,6 +74,11 @@ impl Segment {
         &self.path
     }
 
+    /// It has another name.
+    pub(super) fn moved_to(&mut self, path: PathBuf) {
+        self.path = path;
+    }
+
     /// All of it.
     pub(super) fn read(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();

@@ -1,0 +1,116 @@
+//! Kills and power cuts in the middle of a compaction, which the broker makes while it serves: wherever it is cut, one
+//! generation is the store, and everything acknowledged is in it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::disk::Disk;
+use crate::files::{generation_number, generations, scratch};
+use crate::harness::attempt::{Serving, Start};
+use crate::kept::{Kept, Made};
+use crate::long;
+use crate::seed;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long after the beginning of a compaction a round ends at most: one of so few tasks takes about as long.
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// How many tasks a round makes before, and how many at most meanwhile, of about a kilobyte each: in a hundred rounds less
+/// than would leave nothing to compact.
+const TASKS: usize = 20;
+
+/// What the rounds came to.
+#[derive(Debug, Default)]
+struct Sum {
+    rounds: usize,
+    acknowledged: usize,
+    /// Rounds that ended while there were two generations.
+    in_the_middle: usize,
+    /// Rounds that ended after CURRENT had been replaced.
+    turned: usize,
+}
+
+fn serve(data: &Path) -> Serving {
+    Start::on(data).arg("--compact-above-bytes").arg("0").serve()
+}
+
+/// Works until a compaction runs, and some way into it, then lets `end` end the broker. Work goes on meanwhile.
+fn round(data: &Path, kept: &mut Kept, rng: &mut fastrand::Rng, sum: &mut Sum, end: impl FnOnce(Serving)) {
+    let broker = serve(data);
+    let mut link = broker.link();
+    kept.check(&mut link).unwrap_or_else(|why| panic!("after {sum:?}: {why}"));
+    let before = generation_number(data);
+    (0..TASKS).for_each(|_| kept.must_make(&mut link, 500));
+    let deadline = Instant::now() + DEADLINE;
+    while generations(data) == 1 && generation_number(data) == before {
+        assert!(Instant::now() < deadline, "it does not compact");
+        // Nothing tells when it begins.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (over, kept) = (&over, &mut *kept);
+        scope.spawn(move || {
+            for _ in 0..TASKS {
+                match kept.make(&mut link, 500) {
+                    Made::Acknowledged => {}
+                    Made::Refused(error) => {
+                        assert!(over.load(Ordering::SeqCst), "{error:?}");
+                        return kept.last_is_unknown();
+                    }
+                    Made::Gone => return assert!(over.load(Ordering::SeqCst), "the broker was gone"),
+                }
+            }
+        });
+        // So that the end falls anywhere into it: the first one at its beginning, and many others early.
+        let share = if sum.rounds == 0 { 0.0 } else { rng.f64().powi(3) };
+        std::thread::sleep(LONGEST.mul_f64(share));
+        over.store(true, Ordering::SeqCst);
+        end(broker);
+    });
+    sum.rounds += 1;
+    sum.acknowledged = kept.len();
+    sum.in_the_middle += usize::from(generations(data) > 1);
+    sum.turned += usize::from(generation_number(data) > before);
+}
+
+fn verdict(name: &str, data: &Path, kept: &Kept, sum: &Sum) {
+    kept.check(&mut serve(data).link()).unwrap_or_else(|why| panic!("{sum:?}: {why}"));
+    long::count(name, &format!("{sum:?}"));
+    eprintln!("{sum:?}");
+    assert!(sum.in_the_middle > 0, "no round ended in the middle: {sum:?}");
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_compaction_loses_nothing() {
+    let files = scratch();
+    let (data, mut rng) = (files.path().join("data"), fastrand::Rng::with_seed(seed()));
+    let (mut kept, mut sum) = (Kept::named("kill"), Sum::default());
+    for _ in 0..long::rounds(6) {
+        round(&data, &mut kept, &mut rng, &mut sum, Serving::kill9);
+    }
+    verdict("compaction-kill", &data, &kept, &sum);
+}
+
+#[test]
+fn a_power_cut_in_the_middle_of_a_compaction_loses_nothing() {
+    let Some(mut disk) = Disk::new(256) else { return };
+    let (data, mut rng) = (disk.root().join("data"), fastrand::Rng::with_seed(seed()));
+    let (mut kept, mut sum) = (Kept::named("power"), Sum::default());
+    for _ in 0..long::rounds(4) {
+        let (survives, disk_seed) = (*rng.choice(&[0.0, 0.3, 0.7, 0.95]).unwrap(), rng.u32(..));
+        let cut = |broker: Serving| {
+            // While the cut is made, which takes longer than a compaction.
+            broker.freeze();
+            disk.cut(&data, survives, disk_seed);
+            broker.kill9();
+            disk.come_back();
+        };
+        round(&data, &mut kept, &mut rng, &mut sum, cut);
+    }
+    verdict("compaction-power", &data, &kept, &sum);
+}
