@@ -139,7 +139,8 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_EXISTING_STORE_ONLY", value_parser = BoolishValueParser::new())]
     pub existing_store_only: bool,
 
-    /// How much of the embedded store is cached, in bytes. Its real use of memory is about three times this.
+    /// How much of the embedded store is cached, in bytes. Its real use of memory is about three times this, and
+    /// twice as much during a compaction.
     #[arg(long, env = "TASK_BROKER_CACHE_BYTES", default_value_t = 64 << 20, value_name = "BYTES")]
     pub cache_bytes: u64,
 

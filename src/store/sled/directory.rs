@@ -149,18 +149,23 @@ impl Directory {
         named.is_ok_and(|name| generation.ends_with(name.trim_end_matches('\n')))
     }
 
+    /// Removes generations that were never completed: they take room that may be needed.
+    pub(super) fn discard_interrupted(&self) -> Result<(), DirectoryError> {
+        let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));
+        for (number, path) in others(&self.root)? {
+            if Some(number) != current && is_interrupted(&path)? {
+                discard(&path)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes a directory for the next generation, beside the current one, with the mark in it.
     pub(super) fn draft(&self) -> Result<PathBuf, DirectoryError> {
         let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));
-        let mut newest = None;
-        for (number, path) in others(&self.root)? {
-            // What an earlier try has left takes room that this one may need.
-            if Some(number) != current && is_interrupted(&path)? {
-                discard(&path)?;
-            } else {
-                newest = newest.max(Some(number));
-            }
-        }
+        // What an earlier try has left takes room that this one may need.
+        self.discard_interrupted()?;
+        let newest = others(&self.root)?.into_iter().map(|(number, _)| number).max();
         let number = newest.max(current).unwrap_or_default().saturating_add(1);
         let generation = self.root.join(format!("generation-{number}"));
         make_generation(&self.root, &generation)?;

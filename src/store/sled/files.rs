@@ -9,12 +9,10 @@ use parking_lot::RwLock;
 
 /// See the module. sled holds its files while one of these lives.
 #[derive(Debug)]
-pub(super) struct Files(RwLock<InUse>);
-
-#[derive(Debug)]
-struct InUse {
-    db: Db,
-    identity: Identity,
+pub(super) struct Files {
+    db: RwLock<Db>,
+    /// Under a lock of its own: whoever asks whether it is gone must not have to wait for a read that hangs.
+    identity: RwLock<Identity>,
 }
 
 /// The file that sled writes to, and where it must be found: a process can go on writing to a file that somebody has
@@ -26,42 +24,41 @@ struct Identity {
     inode: u64,
 }
 
-impl InUse {
-    fn new(db: Db, path: &Path) -> std::io::Result<Self> {
+impl Identity {
+    fn of(path: &Path) -> std::io::Result<Self> {
         let found = std::fs::metadata(path)?;
-        let identity = Identity { device: found.dev(), inode: found.ino(), path: path.to_owned() };
-        Ok(Self { db, identity })
+        Ok(Self { device: found.dev(), inode: found.ino(), path: path.to_owned() })
     }
 }
 
 impl Files {
     /// A database, and the file that it is in.
     pub(super) fn new(db: Db, path: &Path) -> std::io::Result<Self> {
-        InUse::new(db, path).map(RwLock::new).map(Self)
+        Ok(Self { db: RwLock::new(db), identity: RwLock::new(Identity::of(path)?) })
     }
 
     /// Puts others in their place, when nobody is reading. What held the old ones is dropped, outside the lock.
     pub(super) fn replace(&self, db: Db, path: &Path) -> std::io::Result<()> {
-        let new = InUse::new(db, path)?;
-        let old = std::mem::replace(&mut *self.0.write(), new);
+        *self.identity.write() = Identity::of(path)?;
+        let old = std::mem::replace(&mut *self.db.write(), db);
         drop(old);
         Ok(())
     }
 
     /// Reads from the database.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Db) -> T) -> T {
-        read(&self.0.read().db)
+        read(&self.db.read())
     }
 
     /// Where the file is that is gone, if another one or none is there now. Not being able to look proves nothing.
     pub(super) fn gone(&self) -> Option<PathBuf> {
         // A disk that hangs must hang nobody but whoever asks.
-        let identity = self.0.read().identity.clone();
+        let identity = self.identity.read().clone();
         let gone = match std::fs::metadata(&identity.path) {
             Ok(found) => (found.dev(), found.ino()) != (identity.device, identity.inode),
             Err(error) => error.kind() == ErrorKind::NotFound,
         };
         // It may have been replaced, and removed, in between.
-        (gone && self.0.read().identity.path == identity.path).then_some(identity.path)
+        (gone && self.identity.read().path == identity.path).then_some(identity.path)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,9 +19,13 @@ use super::directory;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::orphans::Orphans;
 use super::overlay::{Layer, Overlay};
-use super::renewer::Renewer;
+use super::renewer::{self, Renewer};
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
+
+/// How long it may get nowhere in a step of a renewal, in milliseconds. One of them opens a copy, which has a limit of its own:
+/// [`super::database::OPEN_LIMIT`].
+const STUCK_RENEWING_MS: u64 = 6 * 60 * 1000;
 
 /// How long it rests between two steps of what nobody waits for.
 const REST: Duration = Duration::from_millis(1);
@@ -103,6 +107,8 @@ pub(super) struct Line {
     changed: Condvar,
     /// When the follower last got anywhere, in milliseconds of the store's clock.
     progress: AtomicU64,
+    /// It is in a step of a renewal.
+    renewing: AtomicBool,
 }
 
 impl std::fmt::Debug for Line {
@@ -133,7 +139,8 @@ impl Line {
     /// Whether it has got nowhere for too long.
     pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
         let since = Timestamp::from_millis(self.progress.load(Ordering::Acquire));
-        self.stage() == Stage::Working && now.saturating_since(since) > STUCK_MS
+        let limit = if self.renewing.load(Ordering::Acquire) { STUCK_RENEWING_MS } else { STUCK_MS };
+        self.stage() == Stage::Working && now.saturating_since(since) > limit
     }
 
     fn set(&self, locked: &mut MutexGuard<'_, State>, stage: Stage) {
@@ -166,6 +173,7 @@ impl Follower {
             state: Mutex::new(state),
             changed: Condvar::new(),
             progress: AtomicU64::new(shared.clock.now().as_millis()),
+            renewing: AtomicBool::new(false),
         });
         let thread = Thread {
             tree,
@@ -314,6 +322,7 @@ impl Thread {
     fn run(mut self) {
         let on_exit = OnExit(Arc::clone(&self.line));
         let ended = self.work();
+        self.renewer.end(&mut self.tree);
         let file = self.tree.path().to_owned();
         // sled's files are closed before anybody is told.
         drop(self);
@@ -356,8 +365,11 @@ impl Thread {
             let rests = if self.orphans.is_done() && self.renewer.is_idle() { QUIET } else { REST };
             {
                 let mut state = self.line.state.lock();
-                if state.work.is_none() {
-                    self.line.changed.wait_for(&mut state, rests);
+                if state.work.is_none() && !self.line.changed.wait_for(&mut state, rests).timed_out() {
+                    // Woken, for work or for nothing: only a whole rest counts.
+                    if state.work.is_none() {
+                        continue;
+                    }
                 }
                 if let Some(work) = state.work.take() {
                     return Ok(work);
@@ -381,7 +393,11 @@ impl Thread {
 
     /// A step of a renewal.
     fn renew(&mut self) -> Result<(), TreeError> {
-        if self.renewer.step(&mut self.tree, &self.checkpoint, self.shared.clock.now())? {
+        self.line.renewing.store(true, Ordering::Release);
+        let turned = self.renewer.step(&mut self.tree, &self.checkpoint, self.shared.clock.now());
+        self.line.progress.store(self.shared.clock.now().as_millis(), Ordering::Release);
+        self.line.renewing.store(false, Ordering::Release);
+        if turned? {
             self.line.state.lock().moved = Some(self.tree.directory().to_owned());
         }
         Ok(())
@@ -485,6 +501,7 @@ fn wait_for_room(line: &Line, tree: &mut Tree, directory: &Path, spare_bytes: u6
         if !told {
             tracing::error!(directory = %directory.display(), spare_bytes, "no room on the disk");
             told = true;
+            renewer::make_room(tree);
             // There is room for what sled has been given; nothing of it shall be left for later.
             bounded(|| tree.sync())?;
         }

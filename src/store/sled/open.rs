@@ -167,6 +167,7 @@ pub(super) struct Opened {
 /// Opens the store, or says what is wrong with it.
 pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
     let mut directory = Directory::hold(&options.path, options.existing_only)?;
+    directory.discard_interrupted()?;
     let fresh = directory.fresh;
     if fresh {
         let id = random_name();

@@ -8,6 +8,7 @@
 //! decides. Whatever goes wrong before that, the old generation is as good as it was.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ use super::database::open_sled;
 use super::directory::DirectoryError;
 use super::journal::{SLOTS, path_of};
 use super::open::OpenError;
-use super::tree::{Tree, TreeError, bounded};
+use super::tree::{REMOVAL_BYTES, Tree, TreeError, bounded};
 use super::{keys, seal};
 
 /// How many records make a step, and how many bytes end one earlier: about a millisecond's work.
@@ -104,6 +105,7 @@ impl Renewal {
 
     /// A record was removed from the original.
     pub(super) fn remove(&mut self, key: &[u8]) {
+        self.patience = self.patience.saturating_sub((key.len() + REMOVAL_BYTES) as u64);
         self.follow(key, |copy| copy.remove(key));
     }
 
@@ -159,6 +161,9 @@ impl Renewal {
     /// All is copied. What counts is not what sled has in memory of it, but what it finds in its files.
     fn open_again(mut self) -> Result<Self, GivenUp> {
         self.change(Tree::sync)?;
+        // sled writes it once, and never syncs it.
+        let conf = File::open(self.path.join("conf")).and_then(|conf| conf.sync_all());
+        conf.map_err(TreeError::from)?;
         let Self { path, cache_bytes, copy, failed, patience, .. } = self;
         drop(copy);
         let copy = open_copy(&path, cache_bytes)?;

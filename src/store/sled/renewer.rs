@@ -37,6 +37,8 @@ pub(super) struct Renewer {
     spare_bytes: u64,
     /// How large sled's file must be at least, in bytes; never without a number.
     above: Option<u64>,
+    /// What it must have grown to since the last time: otherwise one that stays large would be written anew for ever.
+    grown: u64,
     /// Not before this time.
     rests_until: Timestamp,
     working: Option<Working>,
@@ -53,7 +55,7 @@ impl Renewer {
     pub(super) fn new(directory: Arc<Mutex<Directory>>, files: Arc<Files>, options: &SledOptions) -> Self {
         let SledOptions { cache_bytes, spare_bytes, compact_above: above, .. } = *options;
         let (rests_until, working) = (Timestamp::default(), None);
-        Self { directory, files, cache_bytes, spare_bytes, above, rests_until, working }
+        Self { directory, files, cache_bytes, spare_bytes, above, grown: 0, rests_until, working }
     }
 
     /// Whether there is nothing to do.
@@ -65,7 +67,9 @@ impl Renewer {
     pub(super) fn look(&mut self, tree: &mut Tree, tasks: u64, live_bytes: u64, now: Timestamp) {
         let Some(above) = self.above.filter(|_| self.is_idle()) else { return };
         let before = size_of(tree.path());
-        if now < self.rests_until || before <= above.max(live_bytes.saturating_mul(WORTH_TIMES)) {
+        if now < self.rests_until
+            || before <= above.max(self.grown).max(live_bytes.saturating_mul(WORTH_TIMES))
+        {
             return;
         }
         let needed = room_for(tasks, live_bytes).saturating_add(self.spare_bytes);
@@ -107,7 +111,11 @@ impl Renewer {
         checkpoint: &Checkpoint,
         now: Timestamp,
     ) -> Result<bool, TreeError> {
-        let Some(renewal) = tree.take_renewal() else { return Ok(false) };
+        let Some(renewal) = tree.take_renewal() else {
+            // It was given up where room was needed.
+            self.working = None;
+            return Ok(false);
+        };
         let path = renewal.path().to_owned();
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             if directory::free_bytes(&path).is_ok_and(|free| free < self.spare_bytes) {
@@ -151,8 +159,10 @@ impl Renewer {
         if let Err(error) = directory.tidy() {
             tracing::warn!(%error, "an old generation could not be removed; the next start does it");
         }
+        let after = size_of(tree.path());
+        self.grown = after.saturating_add(after / 2);
         if let Some(Working { before, live_bytes }) = self.working.take() {
-            tracing::info!(before, after = size_of(tree.path()), live_bytes, "compacted the store");
+            tracing::info!(before, after, live_bytes, "compacted the store");
         }
         Ok(true)
     }
@@ -160,10 +170,7 @@ impl Renewer {
     /// Ends what is not done: the process is about to end.
     pub(super) fn end(&mut self, tree: &mut Tree) {
         self.working = None;
-        let Some(renewal) = tree.take_renewal() else { return };
-        let path = renewal.path().to_owned();
-        close(renewal);
-        remove(&path);
+        make_room(tree);
     }
 
     fn give_up(&mut self, why: &GivenUp, left: Option<&Path>, now: Timestamp) {
@@ -179,6 +186,14 @@ impl Renewer {
             remove(path);
         }
     }
+}
+
+/// Gives up what takes room that is needed.
+pub(super) fn make_room(tree: &mut Tree) {
+    let Some(renewal) = tree.take_renewal() else { return };
+    let path = renewal.path().to_owned();
+    close(renewal);
+    remove(&path);
 }
 
 /// Closes files that nobody needs any more; sled panics meanwhile where a disk has failed under them.

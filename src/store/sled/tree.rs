@@ -28,7 +28,7 @@ const SYNC_EVERY_BYTES: usize = 1 << 20;
 /// As what a removal counts beside its key, in bytes: leaves that become empty are merged and written anew. Counted by the
 /// keys alone, some 26,000 removals would go by between two syncs, and in one of 39 power cuts a start met a page that
 /// could not be read (`scripts/crash.sh power`, with removals spread over time; docs/crash-tests.md).
-const REMOVAL_BYTES: usize = 4096;
+pub(super) const REMOVAL_BYTES: usize = 4096;
 
 /// A task whose bundle is longer than this is kept in pieces, with only a pointer under its key.
 const INLINE_BYTES: usize = 16 * 1024;
