@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::database::{bounded, sled_says};
-use super::directory::{Directory, discard, free_bytes};
+use super::directory::{Directory, abandon, free_bytes};
 use super::draft::Draft;
 use super::keys;
 use super::open::{OpenError, Opened, SledOptions, open, open_files, open_generation};
@@ -116,9 +116,7 @@ pub(super) fn rewrite(
     let path = opened.directory.draft()?;
     step(Step::Begun);
     if let Err(error) = copy(&opened, &path, cache_bytes, step) {
-        if let Err(left) = discard(&path) {
-            tracing::warn!(%left, "an unfinished generation could not be removed; the next start does it");
-        }
+        abandon(&path);
         return Err(error);
     }
     step(Step::Proved);

@@ -143,6 +143,11 @@ impl Directory {
         Ok(())
     }
 
+    /// The number of the generation in use.
+    fn number(&self) -> Option<u64> {
+        self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()))
+    }
+
     /// Whether CURRENT names this generation now. After a [`Directory::turn_to`] that failed that is not certain to stay.
     pub(super) fn is_current(&self, generation: &Path) -> bool {
         let named = fs::read_to_string(self.root.join(CURRENT));
@@ -151,7 +156,7 @@ impl Directory {
 
     /// Removes generations that were never completed: they take room that may be needed.
     pub(super) fn discard_interrupted(&self) -> Result<(), DirectoryError> {
-        let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));
+        let current = self.number();
         for (number, path) in others(&self.root)? {
             if Some(number) != current && is_interrupted(&path)? {
                 discard(&path)?;
@@ -162,7 +167,7 @@ impl Directory {
 
     /// Makes a directory for the next generation, beside the current one, with the mark in it.
     pub(super) fn draft(&self) -> Result<PathBuf, DirectoryError> {
-        let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));
+        let current = self.number();
         // What an earlier try has left takes room that this one may need.
         self.discard_interrupted()?;
         let newest = others(&self.root)?.into_iter().map(|(number, _)| number).max();
@@ -175,7 +180,7 @@ impl Directory {
     /// Removes the generations that nobody needs: those that were never completed, and those before the current one,
     /// which must have been opened and proved. Anything else is left alone. Gives what was removed.
     pub(super) fn tidy(&self) -> Result<Vec<PathBuf>, DirectoryError> {
-        let current = self.generation.file_name().and_then(|name| number_of(&name.to_string_lossy()));
+        let current = self.number();
         let mut removed = Vec::new();
         for (number, path) in others(&self.root)? {
             if Some(number) == current {
@@ -360,6 +365,13 @@ fn set_mark(generation: &Path) -> Result<(), DirectoryError> {
     let mark = generation.join(INCOMPLETE);
     File::create(&mark).and_then(|file| file.sync_all()).map_err(io(&mark, "cannot create"))?;
     sync_directory(generation)
+}
+
+/// Removes a generation that was never completed and is not going to be.
+pub(super) fn abandon(generation: &Path) {
+    if let Err(error) = discard(generation) {
+        tracing::warn!(%error, "an unfinished generation could not be removed; the next start does it");
+    }
 }
 
 /// Removes a generation. The mark is there from the first removal to the last, so that wherever this is cut, the rest

@@ -15,6 +15,7 @@ use task_broker_core::Timestamp;
 
 use super::census::Census;
 use super::checkpoint::Checkpoint;
+use super::database::OPEN_LIMIT;
 use super::directory;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::orphans::Orphans;
@@ -23,9 +24,8 @@ use super::renewer::{self, Renewer};
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
 
-/// How long it may get nowhere in a step of a renewal, in milliseconds. One of them opens a copy, which has a limit of its own:
-/// [`super::database::OPEN_LIMIT`].
-const STUCK_RENEWING_MS: u64 = 6 * 60 * 1000;
+/// How long it may get nowhere in a step of a renewal, in milliseconds. One of them opens a copy, which has a limit of its own.
+const STUCK_RENEWING_MS: u64 = OPEN_LIMIT.as_secs() * 1000 + STUCK_MS;
 
 /// How long it rests between two steps of what nobody waits for.
 const REST: Duration = Duration::from_millis(1);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use task_broker_core::{OwnerFrom, PayloadRef, Task, Timestamp};
 
-use super::directory::{Directory, discard};
+use super::directory::{Directory, abandon};
 use super::draft::Draft;
 use super::open::{OpenError, SledOptions, open};
 use super::record;
@@ -79,22 +79,16 @@ impl Import {
             Ok(census.count)
         });
         if done.is_err() && self.directory.generation != path {
-            self.give_up();
+            abandon(&self.path);
         }
         done
-    }
-
-    fn give_up(&self) {
-        if let Err(error) = discard(&self.path) {
-            tracing::warn!(%error, "an unfinished generation could not be removed; the next start does it");
-        }
     }
 }
 
 impl Drop for Import {
     fn drop(&mut self) {
         if self.draft.take().is_some() {
-            self.give_up();
+            abandon(&self.path);
         }
     }
 }

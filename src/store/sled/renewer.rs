@@ -9,7 +9,7 @@ use task_broker_core::Timestamp;
 
 use super::checkpoint::Checkpoint;
 use super::compaction::{room_for, size_of};
-use super::directory::{self, Directory, discard};
+use super::directory::{self, Directory, abandon};
 use super::files::Files;
 use super::open::SledOptions;
 use super::renewal::{GivenUp, Renewal};
@@ -97,7 +97,7 @@ impl Renewer {
                 Ok(())
             }
             Err(error) => {
-                remove(&path);
+                abandon(&path);
                 Err(error)
             }
         }
@@ -183,7 +183,7 @@ impl Renewer {
             tracing::warn!(error = %why, "the store could not be compacted; it is served as it is");
         }
         if let Some(path) = left {
-            remove(path);
+            abandon(path);
         }
     }
 }
@@ -193,19 +193,12 @@ pub(super) fn make_room(tree: &mut Tree) {
     let Some(renewal) = tree.take_renewal() else { return };
     let path = renewal.path().to_owned();
     close(renewal);
-    remove(&path);
+    abandon(&path);
 }
 
 /// Closes files that nobody needs any more; sled panics meanwhile where a disk has failed under them.
 fn close<T>(files: T) {
     if catch_unwind(AssertUnwindSafe(|| drop(files))).is_err() {
         tracing::warn!("sled panicked while files were closed that are not needed any more");
-    }
-}
-
-/// Removes a generation that is none.
-fn remove(path: &Path) {
-    if let Err(error) = discard(path) {
-        tracing::warn!(%error, "an unfinished generation could not be removed; the next start does it");
     }
 }

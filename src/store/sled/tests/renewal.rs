@@ -42,17 +42,24 @@ async fn fill(store: &dyn Store, clock: &Clock) {
     }
 }
 
+/// A store with all that in a directory, what it shows, and the same opened without being served.
+async fn filled(clock: &Clock) -> (TempDir, Picture, Opened) {
+    let home = TempDir::new().unwrap();
+    let options = quiet(home.path());
+    let store = SledStore::open(&options, clock.clone()).unwrap();
+    fill(&store, clock).await;
+    let picture = Picture::of(&store).await;
+    store.close().await;
+    let opened = open_as_it_is(&options).unwrap();
+    (home, picture, opened)
+}
+
 #[tokio::test]
 async fn a_renewal_that_is_cut_anywhere_leaves_a_store_with_everything() {
     let clock = new_clock();
-    let directory = TempDir::new().unwrap();
-    let root = directory.path();
-    let store = SledStore::open(&quiet(root), clock.clone()).unwrap();
-    fill(&store, &clock).await;
-    let before = Picture::of(&store).await;
-    store.close().await;
-    let Opened { directory, db, mut tree, checkpoint, index, live_bytes, .. } =
-        open_as_it_is(&quiet(root)).unwrap();
+    let (home, before, opened) = filled(&clock).await;
+    let root = home.path();
+    let Opened { directory, db, mut tree, checkpoint, index, live_bytes, .. } = opened;
     let files = Arc::new(Files::new(db, tree.path()).unwrap());
     let mut renewer = Renewer::new(Arc::new(Mutex::new(directory)), Arc::clone(&files), &eager(root));
     let mut cuts = Vec::new();
@@ -130,12 +137,9 @@ async fn quiet_generation(store: &SledStore, root: &Path) {
 #[tokio::test]
 async fn damage_that_a_renewal_meets_is_not_copied() {
     let clock = new_clock();
-    let directory = TempDir::new().unwrap();
-    let root = directory.path();
-    let store = SledStore::open(&quiet(root), clock.clone()).unwrap();
-    fill(&store, &clock).await;
-    store.close().await;
-    let Opened { directory, db, mut tree, checkpoint, .. } = open_as_it_is(&quiet(root)).unwrap();
+    let (home, _, opened) = filled(&clock).await;
+    let root = home.path();
+    let Opened { directory, db, mut tree, checkpoint, .. } = opened;
     let chunk = db.scan_prefix([keys::CHUNK]).keys().last().unwrap().unwrap();
     db.insert(&chunk, b"damage").unwrap();
     let files = Arc::new(Files::new(db, tree.path()).unwrap());
@@ -159,12 +163,9 @@ async fn damage_that_a_renewal_meets_is_not_copied() {
 #[tokio::test]
 async fn a_store_that_is_small_or_switched_off_or_has_no_room_is_left_alone() {
     let clock = new_clock();
-    let directory = TempDir::new().unwrap();
-    let root = directory.path();
-    let store = SledStore::open(&quiet(root), clock.clone()).unwrap();
-    fill(&store, &clock).await;
-    store.close().await;
-    let Opened { directory, db, mut tree, live_bytes, .. } = open_as_it_is(&quiet(root)).unwrap();
+    let (home, _, opened) = filled(&clock).await;
+    let root = home.path();
+    let Opened { directory, db, mut tree, live_bytes, .. } = opened;
     let directory = Arc::new(Mutex::new(directory));
     let files = Arc::new(Files::new(db, tree.path()).unwrap());
     let size = super::super::compaction::size_of(tree.path());
