@@ -134,13 +134,15 @@ async fn whoever_sends_slowly_or_nothing_is_given_up_and_nobody_else_is() {
     assert!(stream.synced().await);
     let base = super::open_files(&broker);
     let count = from_env("DOOR_SLOW", 120);
+    // A body may take 30 s, too long for a test that is run all the time: src/http/body.rs has one with a clock of its own.
+    let kinds = if std::env::var_os("DOOR_SLOW").is_some() { 3 } else { 2 };
     let slow: Vec<_> = (0..count)
         .map(|number| {
             let address = broker.address();
             std::thread::spawn(move || {
                 let began = Instant::now();
                 let mut connection = Connection::open(address);
-                let (head, byte) = match number % 3 {
+                let (head, byte) = match number % kinds {
                     0 => ("", ""),
                     1 => ("POST /rpc HTTP/1.1\r\n", "h"),
                     _ => (
@@ -169,7 +171,7 @@ async fn whoever_sends_slowly_or_nothing_is_given_up_and_nobody_else_is() {
     }
     for (number, thread) in slow.into_iter().enumerate() {
         let took = thread.join().unwrap();
-        let limit = if number % 3 == 2 { 30 } else { 10 };
+        let limit = if number % kinds == 2 { 30 } else { 10 };
         assert!(took < Duration::from_secs(limit + 10), "{number}: {took:?}");
     }
     assert_eq!(waiting.await.unwrap()["timedOut"], true);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::signer::Signer;
 use super::{claims, file, flag, from_env, resident_bytes};
-use crate::harness::{Auth, Broker, BrokerOptions, Client, Outgoing, Store, poll_until, token};
+use crate::harness::{Auth, Broker, BrokerOptions, Client, Outgoing, Store, poll_until, raw, token};
 
 /// So many clients at once, for a while: how many answers of each status.
 async fn drive(broker: &Broker, clients: usize, body: &str, time: Duration) -> BTreeMap<u16, usize> {
@@ -85,7 +85,8 @@ async fn large_bodies_together_have_a_bound() {
     for status in answers.keys() {
         assert!([200, 503].contains(status), "{answers:?}");
     }
-    assert!(highest.saturating_sub(base) < 512 << 20, "{highest}");
+    // 256 MiB of bodies are let in; a body's buffer doubles as it comes in, and the old one goes when the new one is there.
+    assert!(highest.saturating_sub(base) < 640 << 20, "{highest}");
 }
 
 /// How many places are taken, as the broker tells.
@@ -128,6 +129,38 @@ async fn calls_of_batches_take_places_like_others() {
         .await;
     }
     client.new_task().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_send_their_bodies_slowly_keep_no_place() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).flag("--max-requests", 2).start();
+    let client = broker.anonymous();
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"store/info"}"#;
+    let mut post = raw::post(broker.address(), "Content-Type: application/json\r\n", body);
+    let end = post.split_off(post.len() - 10);
+    let mut slow: Vec<_> = (0..16).map(|_| raw::Connection::open(broker.address())).collect();
+    for connection in &mut slow {
+        connection.send(&post);
+    }
+    // Each has a place for a moment at most, and the next one after it.
+    poll_until(Duration::from_secs(10), "all places are free, though no body is complete", async || {
+        (in_progress(&client).await == 0).then_some(())
+    })
+    .await;
+    client.call("store/info", json!({})).await.result();
+    let answers = tokio::task::spawn_blocking(move || {
+        slow.into_iter()
+            .map(|mut connection| {
+                connection.send(&end);
+                connection.answer().status
+            })
+            .collect::<Vec<_>>()
+    });
+    let answers = answers.await.unwrap();
+    assert!(
+        answers.iter().all(|status| [200, 503].contains(status)) && answers.contains(&200),
+        "{answers:?}"
+    );
 }
 
 /// How many calls in this time, one after the other on each of four connections.

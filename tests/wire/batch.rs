@@ -85,6 +85,29 @@ async fn a_batch_is_applied_in_order(broker: &Broker) {
     assert_eq!(results[5]["applied"], false);
 }
 
+async fn tasks_of_a_batch_are_created_in_its_order(broker: &Broker) {
+    let alice = broker.user("alice");
+    let mut stream = alice.watch(json!({})).await;
+    stream.synced().await;
+    // Some with a key, which are served alone, between those that go to the disk together.
+    let create = |number: usize| {
+        let mut params = json!({"toolName": "render", "meta": {"number": number}});
+        if number % 21 == 20 {
+            params["idempotencyKey"] = json!(format!("key {number}"));
+        }
+        call(&json!(number), "store/create", params)
+    };
+    let batch: Vec<_> = (0..100).map(create).collect();
+    let elements = alice.post(json!(batch).to_string()).await.elements();
+    assert_eq!(elements.len(), 100);
+    for (number, element) in elements.iter().enumerate() {
+        assert_eq!(element["id"], number);
+        assert_eq!(element["result"]["task"]["_meta"]["number"], number, "{element}");
+        let event = stream.next().await;
+        assert_eq!((event.kind(), &event.params["taskId"]), ("create", &element["result"]["task"]["taskId"]));
+    }
+}
+
 async fn one_bad_element_leaves_the_others_alone(broker: &Broker) {
     let alice = broker.user("alice");
     let batch = json!([
@@ -212,6 +235,7 @@ on_memory!(
     elements_that_are_no_calls_are_refused_one_by_one,
     answers_come_in_order_with_their_own_ids,
     a_batch_is_applied_in_order,
+    tasks_of_a_batch_are_created_in_its_order,
     one_bad_element_leaves_the_others_alone,
     a_batch_of_notifications_is_accepted_and_carried_out,
     waits_and_streams_are_refused_for_their_element_only,

@@ -33,6 +33,10 @@ const WARM_UP: Duration = Duration::from_secs(4);
 /// The beginning of each round, which does not count.
 const RAMP: Duration = Duration::from_secs(2);
 
+/// The same of what is too much: thousands of connections are made in it, all at once, and the first of those who are
+/// served have waited for seconds when they get their answer.
+const OVER_RAMP: Duration = Duration::from_secs(5);
+
 /// How often memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -118,7 +122,7 @@ pub(crate) async fn run(args: Args) -> Result<bool> {
         for level in &mut levels {
             level.measure(&broker, &flood(level.clients, Pace::Closed, RAMP, window), &mut most).await?;
         }
-        let load = flood(over.clients, Pace::Open(offered), RAMP, window);
+        let load = flood(over.clients, Pace::Open(offered), OVER_RAMP, window);
         let mut highest = 0;
         over.measure(&broker, &load, &mut highest).await?;
         most = most.max(highest);

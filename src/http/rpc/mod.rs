@@ -17,14 +17,16 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
+use futures_util::future::join_all;
 use task_broker_protocol::methods::{Entry, MethodName};
 use task_broker_protocol::{Call, ErrorObject, Id, Kind, Parsed, envelope, lookup};
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::unconstrained;
 
 use self::failure::Failure;
 pub(super) use self::shown::ShownTasks;
 use super::answer::NoRoom;
-use super::body::BodyError;
+use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
 use super::{App, gate};
 use crate::auth::Verified;
@@ -41,22 +43,31 @@ const BUSY_RETRY_MS: u64 = 1000;
 /// How long a call waits for a place among those that are worked on.
 const PLACE_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How many calls of a batch take one place among those that are worked on. They are carried out one after the other, so
-/// a batch keeps its place as many times longer, and if all places were taken by large batches none of them would be done
-/// in time. It has one command at the writer at a time, though, and with too few of them a commit is shared by few.
+/// How many calls of a batch take one place among those that are worked on, and how many of them are worked on at once at
+/// most. A batch keeps its place for as long as all its calls take, one after the other for the most part: if all places
+/// were taken by large batches, with one for each, none of them would be done in time.
 const BATCH_CALLS_PER_PLACE: usize = 8;
+
+/// An answer to a task that is new has at most so many bytes: its `meta` above all, names of at most some hundred bytes.
+const CREATED_BYTES: usize = 64 * 1024 + 8 * 1024;
+
+/// No call has fewer bytes: `{"jsonrpc":"2.0","method":"store/info"},` has 39.
+const SMALLEST_CALL_BYTES: u64 = 39;
+
+/// How long the body of a request that has a place may take. Most bodies are there already then; a slower one goes on
+/// without a place and waits for one again, or some slow clients could keep all places.
+const BODY_AT_HAND: Duration = Duration::from_millis(250);
 
 /// Serves one request.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let (head, body) = request.into_parts();
     let verified = match admit(&app, &head.headers) {
         Ok(verified) => verified,
-        Err(refused) => return turned_away(&app, body, *refused),
+        Err(refused) => return turned_away(&app, body, *refused).await,
     };
-    let Some(permit) = places(&app, 1).await else { return turned_away(&app, body, busy(None)) };
-    let collected = match app.bodies.collect(body, app.settings.max_body_bytes).await {
-        Ok(collected) => collected,
-        Err(error) => return unread(&app, &error),
+    let (collected, mut permit) = match let_in(&app, body).await {
+        Ok(both) => both,
+        Err(refused) => return *refused,
     };
     let body = collected.bytes;
     match envelope::parse(&body) {
@@ -67,6 +78,7 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
                 Box::pin(long_call(&app, &verified, &head.headers, entry, &call, &body)).await
             }
             entry => {
+                give_back(&mut permit, 1);
                 let served = single(&app, &verified, entry, &call, &body).await;
                 deliver(&app, served, entry.is_some_and(|entry| entry.changes), permit).await
             }
@@ -76,18 +88,10 @@ pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) 
             if refusal.notification { accepted() } else { failed(refusal.id.as_ref(), refusal.error.into()) }
         }
         Parsed::Batch(calls) => {
+            give_back(&mut permit, calls.len().div_ceil(BATCH_CALLS_PER_PLACE));
             if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
                 return *refused;
             }
-            let permit = match calls.len().div_ceil(BATCH_CALLS_PER_PLACE) {
-                ..=1 => permit,
-                count => {
-                    // It goes back meanwhile: who holds one and waits for more would block others who do the same.
-                    drop(permit);
-                    let Some(permit) = places(&app, count).await else { return busy(None) };
-                    permit
-                }
-            };
             let changes =
                 calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
             let served = Box::pin(batch(&app, &verified, calls, &body)).await;
@@ -128,9 +132,38 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
     Ok(verified)
 }
 
-/// Places among the calls that are worked on, if there are as many soon; of all that there are at most. Whoever waits for
-/// the first one holds nothing but its head: its body is still on the way. A refusal at once would cost as much as the
-/// call, and clients that come again at once would leave the broker no time for those that it can serve.
+/// Reads the body of a request and finds places for its calls: before it reads, so that whoever waits holds nothing but its
+/// head, and nobody waits twice. What was read and understood is carried out.
+async fn let_in(app: &App, body: Body) -> Result<(Collected, OwnedSemaphorePermit), Box<Response<Body>>> {
+    let Some(permit) = places(app, most_places(body.size_hint().exact())).await else {
+        return Err(Box::new(turned_away(app, body, busy(None)).await));
+    };
+    let mut reading = std::pin::pin!(app.bodies.collect(body, app.settings.max_body_bytes));
+    let unread = |error| Box::new(unread(app, &error));
+    if let Ok(read) = tokio::time::timeout(BODY_AT_HAND, &mut reading).await {
+        return read.map(|collected| (collected, permit)).map_err(unread);
+    }
+    drop(permit);
+    let collected = reading.await.map_err(unread)?;
+    let length = u64::try_from(collected.bytes.len()).ok();
+    let permit = places(app, most_places(length)).await.ok_or_else(|| Box::new(busy(None)))?;
+    Ok((collected, permit))
+}
+
+/// How many places the calls of a body of this many bytes can need, if it is a batch; nobody knows that before it is read.
+fn most_places(bytes: Option<u64>) -> usize {
+    let calls = bytes.and_then(|bytes| usize::try_from(bytes / SMALLEST_CALL_BYTES).ok());
+    calls.unwrap_or(usize::MAX).clamp(1, envelope::MAX_BATCH).div_ceil(BATCH_CALLS_PER_PLACE)
+}
+
+/// Gives back what a request holds above `needed` places.
+fn give_back(permit: &mut OwnedSemaphorePermit, needed: usize) {
+    drop(permit.split(permit.num_permits().saturating_sub(needed.max(1))));
+}
+
+/// Places among the calls that are worked on, if there are as many soon; of all that there are at most. A refusal at once
+/// would cost as much as the call, and clients that come again at once would leave the broker no time for those that it
+/// can serve.
 async fn places(app: &App, count: usize) -> Option<OwnedSemaphorePermit> {
     let count = u32::try_from(count.min(app.settings.max_requests)).unwrap_or(u32::MAX);
     let places = Arc::clone(&app.requests);
@@ -157,8 +190,8 @@ pub(super) fn may_call(app: &App, verified: &Verified, calls: usize) -> Result<(
 /// The answer to a request whose body is not wanted. What is still on its way of a small one is taken and thrown away:
 /// the system resets a connection that is closed over bytes which nobody has read, and the client would see that in
 /// place of the answer. A large one is not worth it.
-fn turned_away(app: &App, body: Body, mut response: Response<Body>) -> Response<Body> {
-    if !body.is_end_stream() && !app.bodies.discard(body) {
+async fn turned_away(app: &App, body: Body, mut response: Response<Body>) -> Response<Body> {
+    if !body.is_end_stream() && !app.bodies.discard(body).await {
         response.headers_mut().insert(axum::http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -169,7 +202,8 @@ fn unread(app: &App, error: &BodyError) -> Response<Body> {
     let mut response = match error {
         BodyError::TooLarge => failed(None, ErrorObject::body_too_large(maximum).into()),
         BodyError::TooSlow => failed(None, ErrorObject::request_timeout().into()),
-        BodyError::NoRoom => busy(None),
+        BodyError::NoRoom { taken: true } => return busy(None),
+        BodyError::NoRoom { taken: false } => busy(None),
         BodyError::Broken => failed(None, ErrorObject::invalid_request("the body is incomplete").into()),
     };
     // The rest of the body is not read, so the connection cannot be used again.
@@ -269,21 +303,43 @@ async fn long_call(
 
 type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
 
-/// Serves the calls of a batch one after the other, in their order.
+/// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together, up to
+/// [`BATCH_CALLS_PER_PLACE`] of them: none can see what the one before it does.
 async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Served {
     let mut answer = vec![b'['];
-    for element in calls {
-        let Some(one) = batch_element(app, verified, &element, body, answer.len()).await else { continue };
-        if answer.len() > 1 {
-            answer.push(b',');
+    let mut rest = calls.as_slice();
+    while !rest.is_empty() {
+        let (together, after) = rest.split_at(together(rest, answer.len()));
+        rest = after;
+        let so_far = answer.len();
+        let served = together.iter().map(|element| batch_element(app, verified, element, body, so_far));
+        // They are polled in this order and never put off by the runtime, so they come to the writer in it.
+        let served = join_all(served.map(|one| unconstrained(Box::pin(one)))).await;
+        for one in served.into_iter().flatten() {
+            if answer.len() > 1 {
+                answer.push(b',');
+            }
+            answer.extend_from_slice(&one);
         }
-        answer.extend_from_slice(&one);
     }
     if answer.len() == 1 {
         return Served::Other(accepted());
     }
     answer.push(b']');
     Served::Answer(answer)
+}
+
+/// How many calls at the beginning of these are served together: one, or several that create a task. With an idempotency
+/// key a task may be there already, and what it holds is told; without one an answer is short, and several fit in what
+/// is left of the room for the whole.
+fn together(calls: &[Element<'_>], so_far: usize) -> usize {
+    let is_new = |element: &&Element<'_>| {
+        let Ok(call) = element else { return false };
+        let creates = lookup(&call.method).is_some_and(|entry| entry.method == MethodName::Create);
+        creates && !call.params.iter().any(|(name, _)| name == "idempotencyKey")
+    };
+    let count = calls.iter().take(BATCH_CALLS_PER_PLACE).take_while(is_new).count().max(1);
+    if so_far + count * CREATED_BYTES > MAX_ANSWER_BYTES { 1 } else { count }
 }
 
 async fn batch_element(

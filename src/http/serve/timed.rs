@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, Take};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::ConnectionLimits;
 use super::activity::Activity;
 
+/// How much is read at once, in bytes: just too little for hyper to make its buffer larger than 16 KiB. It doubles it as
+/// long as it is filled, up to the largest head, and each connection that had one large body would keep that.
+const READ_BYTES: u64 = 16 * 1024 - 1;
+
 /// A socket that gives up when its peer is silent for too long or too slow with a head.
 pub(super) struct Timed<S> {
-    stream: S,
+    stream: Take<S>,
     activity: Arc<Activity>,
     limits: ConnectionLimits,
     /// When to look at the limits again. It always runs while there is nothing to read: a request may end without
@@ -28,12 +32,12 @@ pub(super) struct Timed<S> {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Timed<S> {
+impl<S: AsyncRead> Timed<S> {
     pub(super) fn new(stream: S, activity: Arc<Activity>, limits: ConnectionLimits) -> Self {
         let now = Instant::now();
         // A new connection owes its first request as soon as one that has begun to send it.
         Self {
-            stream,
+            stream: stream.take(READ_BYTES),
             activity,
             limits,
             look_again: Box::pin(sleep_until(now + limits.head)),
@@ -107,6 +111,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
+        self.stream.set_limit(READ_BYTES);
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match read {
             Poll::Ready(Ok(())) if buf.filled().len() > before => {
@@ -122,20 +127,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        let written = Pin::new(self.stream.get_mut()).poll_write(cx, buf);
         self.watch_write(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // TLS keeps what it has taken until it can be sent, so a peer that takes nothing is seen here.
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        let flushed = Pin::new(self.stream.get_mut()).poll_flush(cx);
         self.watch_write(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        let ended = Pin::new(self.stream.get_mut()).poll_shutdown(cx);
         self.watch_write(cx, ended)
     }
 
@@ -144,11 +149,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        let written = Pin::new(self.stream.get_mut()).poll_write_vectored(cx, bufs);
         self.watch_write(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.get_ref().is_write_vectored()
     }
 }

@@ -115,6 +115,8 @@ struct Group {
     answers: Vec<Answer>,
     bytes: u64,
     commands: usize,
+    /// How many tasks are new.
+    created: usize,
     /// Somebody is told what the time alone has done.
     mark: bool,
 }
@@ -186,6 +188,7 @@ impl Writer {
             match std::mem::replace(&mut queued.job, Job::Sweep(0, oneshot::channel().0)) {
                 Job::Insert(insertion, reply) => {
                     let answer = self.insert(&mut group, &insertion, now)?;
+                    group.created += usize::from(matches!(answer, Inserted::Created(_)));
                     group.answers.push(Answer::Insert(reply, answer));
                 }
                 Job::Update(update, reply) => {
@@ -210,6 +213,10 @@ impl Writer {
                 next = jobs.try_recv().ok();
             }
         }
+        // What comes in takes as much out of what is over. The sweeper alone is slow on purpose, and what it leaves takes up
+        // memory and disk: with more new tasks a second than it removes, that would grow to the limit of tasks.
+        let created = group.created;
+        self.remove_due(&mut group, created, now);
         self.finish(group, now)?;
         #[cfg(test)]
         for done in following {
@@ -317,14 +324,21 @@ impl Writer {
         if !self.disk.has_room_to_spare() {
             return Swept { removed: 0, more: self.ledger.any_due(now) };
         }
-        // None, while it is still being learned how many there are.
+        Swept { removed: self.remove_due(group, max, now), more: self.ledger.any_due(now) }
+    }
+
+    /// Removes expired tasks: how many. None, while it is still being learned how many there are.
+    fn remove_due(&mut self, group: &mut Group, max: usize, now: Timestamp) -> usize {
+        if max == 0 {
+            return 0;
+        }
         let due = self.ledger.due(now, max);
         for id in &due {
             if let Some(task) = self.newest(group, *id) {
                 self.retire(group, &task);
             }
         }
-        Swept { removed: due.len(), more: self.ledger.any_due(now) }
+        due.len()
     }
 
     /// Removes an expired task.

@@ -198,3 +198,26 @@ async fn a_decision_that_panics_turns_the_store_red_and_loses_nothing() {
     assert_eq!(whole(&store, id(1)).await.unwrap().task.revision, 1);
     store.close().await;
 }
+
+#[tokio::test]
+async fn what_comes_in_takes_as_much_out_of_what_is_over() {
+    let clock = new_clock();
+    let (store, _directory) = open(&clock);
+    for number in 0..100 {
+        created(&store, new_task(number)).await;
+    }
+    clock.advance(Duration::from_millis(suite::TTL_MS));
+    // Nobody sweeps.
+    for number in 100..130 {
+        created(&store, new_task(number)).await;
+    }
+    let stats = store.stats().await;
+    assert_eq!((stats.tasks.iter().sum::<u64>(), stats.expired), (100, 70));
+    assert_eq!(store.sweep(1000).await.unwrap().removed, 70);
+    // What is refused takes nothing out.
+    clock.advance(Duration::from_millis(suite::TTL_MS));
+    let refused = NewTask { meta: Some(payload_of(100_000, 1)), ..new_task(130) };
+    assert!(matches!(suite::insert(&store, &worker(), refused).await, Inserted::Rejected(_)));
+    assert_eq!(store.stats().await.tasks.iter().sum::<u64>(), 30);
+    store.close().await;
+}
