@@ -213,10 +213,7 @@ impl Writer {
                 next = jobs.try_recv().ok();
             }
         }
-        // What comes in takes as much out of what is over. The sweeper alone is slow on purpose, and what it leaves takes up
-        // memory and disk: with more new tasks a second than it removes, that would grow to the limit of tasks.
-        let created = group.created;
-        self.remove_due(&mut group, created, now);
+        self.make_way(&mut group, now);
         self.finish(group, now)?;
         #[cfg(test)]
         for done in following {
@@ -324,21 +321,29 @@ impl Writer {
         if !self.disk.has_room_to_spare() {
             return Swept { removed: 0, more: self.ledger.any_due(now) };
         }
-        Swept { removed: self.remove_due(group, max, now), more: self.ledger.any_due(now) }
-    }
-
-    /// Removes expired tasks: how many. None, while it is still being learned how many there are.
-    fn remove_due(&mut self, group: &mut Group, max: usize, now: Timestamp) -> usize {
-        if max == 0 {
-            return 0;
-        }
+        // None, while it is still being learned how many there are.
         let due = self.ledger.due(now, max);
         for id in &due {
             if let Some(task) = self.newest(group, *id) {
                 self.retire(group, &task);
             }
         }
-        due.len()
+        Swept { removed: due.len(), more: self.ledger.any_due(now) }
+    }
+
+    /// Takes as many tasks out of what is over as the group brings in. The sweeper alone is slow on purpose, and what it
+    /// leaves takes up memory and disk: with more new tasks a second than it removes, that would grow to the limit of tasks.
+    fn make_way(&mut self, group: &mut Group, now: Timestamp) {
+        if group.created == 0 {
+            return;
+        }
+        for id in self.ledger.due(now, group.created) {
+            // One that is new itself and lives for no time is left to the sweeper: it is told first.
+            let known = self.shared.index.get(id).is_some();
+            if let Some(task) = self.newest(group, id).filter(|_| known) {
+                self.retire(group, &task);
+            }
+        }
     }
 
     /// Removes an expired task.
