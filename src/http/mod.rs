@@ -23,6 +23,7 @@ use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
 use task_broker_core::Timestamp;
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 use tower_http::cors::CorsLayer;
 
 use self::answer::AnswerRoom;
@@ -69,6 +70,8 @@ pub struct App {
     bodies: BodyRoom,
     answers: AnswerRoom,
     rates: Option<RateLimits>,
+    /// Requests whose bodies come slowly, and which have no place meanwhile.
+    slow: TaskTracker,
     draining: AtomicBool,
     shown: rpc::ShownTasks,
     metrics: Metrics,
@@ -105,6 +108,7 @@ impl App {
             settings,
             draining: AtomicBool::new(false),
             shown: rpc::ShownTasks::default(),
+            slow: TaskTracker::new(),
         }
     }
 
@@ -131,6 +135,8 @@ impl App {
 
     /// Waits until no call is being worked on. New ones should be refused by then.
     pub async fn no_calls(&self) {
+        self.slow.close();
+        self.slow.wait().await;
         let all = u32::try_from(self.settings.max_requests).unwrap_or(u32::MAX);
         // The semaphore is never closed, so this ends only with all places.
         drop(self.requests.acquire_many(all).await);

@@ -143,6 +143,7 @@ async fn let_in(app: &App, body: Body) -> Result<(Collected, OwnedSemaphorePermi
     if let Ok(read) = tokio::time::timeout(BODY_AT_HAND, &mut reading).await {
         return read.map(|collected| (collected, permit)).map_err(unread);
     }
+    let _slow = app.slow.token();
     drop(permit);
     let collected = reading.await.map_err(unread)?;
     let length = u64::try_from(collected.bytes.len()).ok();
