@@ -117,7 +117,7 @@ impl BodyRoom {
         let mut room = None;
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
-        let mut length = 0;
+        let (mut length, mut held) = (0, 0);
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.map_err(|_error| BodyError::Broken)?.into_data() else { continue };
             let before = length;
@@ -125,7 +125,14 @@ impl BodyRoom {
             if length > maximum {
                 return Err(BodyError::TooLarge);
             }
-            self.set_aside(&mut room, before, length)?;
+            // The buffer doubles. Of a large one all counts that it has, not only what is filled: that would be half of it.
+            let capacity = match all.capacity() {
+                enough if length <= enough.max(RESERVED) => enough,
+                full => length.max(2 * full),
+            };
+            let holds = if length > RESERVED { capacity } else { length };
+            self.set_aside(&mut room, held, holds)?;
+            held = holds;
             // Most bodies come in one piece, which is then not copied. Of one that comes in several each is let go at
             // once: the connection reads the next one into the same memory then.
             if before == 0 && data.len() >= announced {
@@ -136,6 +143,7 @@ impl BodyRoom {
                 all.reserve(announced.min(RESERVED));
                 all.extend_from_slice(&mem::take(&mut first));
             }
+            all.reserve(capacity.saturating_sub(all.len()));
             all.extend_from_slice(&data);
         }
         let bytes = if all.is_empty() { first } else { all.freeze() };
