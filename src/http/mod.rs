@@ -6,6 +6,7 @@ mod export;
 mod gate;
 mod metrics;
 pub mod observe;
+mod places;
 mod probes;
 mod rate;
 mod rpc;
@@ -22,7 +23,6 @@ use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_A
 use axum::http::{HeaderValue, Method};
 use axum::routing::{get, post};
 use task_broker_core::Timestamp;
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_http::cors::CorsLayer;
 
@@ -30,6 +30,7 @@ use self::answer::AnswerRoom;
 use self::body::BodyRoom;
 use self::metrics::Metrics;
 use self::observe::{Connections, Observed, REQUEST_ID};
+use self::places::Places;
 use self::rate::RateLimits;
 use crate::auth::Authenticator;
 use crate::broker::{Broker, SeatLimits};
@@ -66,7 +67,7 @@ pub struct App {
     auth: Authenticator,
     clock: Clock,
     settings: HttpSettings,
-    requests: Arc<Semaphore>,
+    places: Places,
     bodies: BodyRoom,
     answers: AnswerRoom,
     rates: Option<RateLimits>,
@@ -90,7 +91,6 @@ impl App {
         settings: HttpSettings,
         traces: Option<Traces>,
     ) -> Self {
-        let requests = Arc::new(Semaphore::new(settings.max_requests));
         let room = ALL_BODIES_BYTES.max(settings.max_body_bytes.saturating_mul(2));
         let rates = settings.rate_per_subject.map(|per_second| RateLimits::new(per_second, &clock));
         Self {
@@ -102,7 +102,7 @@ impl App {
             metrics: Metrics::default(),
             connections: Connections::default(),
             rates,
-            requests,
+            places: Places::new(settings.max_requests),
             bodies: BodyRoom::new(room),
             answers: AnswerRoom::new(room),
             settings,
@@ -137,9 +137,7 @@ impl App {
     pub async fn no_calls(&self) {
         self.slow.close();
         self.slow.wait().await;
-        let all = u32::try_from(self.settings.max_requests).unwrap_or(u32::MAX);
-        // The semaphore is never closed, so this ends only with all places.
-        drop(self.requests.acquire_many(all).await);
+        self.places.all_back().await;
         self.broker.no_long_calls().await;
     }
 }

@@ -79,8 +79,11 @@ impl Scrape {
 
     fn load(&self, writer: &mut Writer<'_>) -> fmt::Result {
         let app = &self.app;
-        let working = app.settings.max_requests.saturating_sub(app.requests.available_permits());
-        writer.gauge("task_broker_requests_in_progress", "Calls that are being worked on", working)?;
+        writer.gauge(
+            "task_broker_requests_in_progress",
+            "Calls that are being worked on",
+            app.places.taken(),
+        )?;
         writer.gauge("task_broker_waits", "Open store/wait calls", self.broker.waits)?;
         writer.gauge("task_broker_streams", "Open streams", self.broker.streams)?;
         writer.gauge("task_broker_connections", "Open connections", app.connections.open())?;

@@ -40,9 +40,6 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// What a busy broker asks its clients to wait, in milliseconds.
 const BUSY_RETRY_MS: u64 = 1000;
 
-/// How long a call waits for a place among those that are worked on.
-const PLACE_PATIENCE: Duration = Duration::from_millis(500);
-
 /// How many calls of a batch take one place among those that are worked on, and how many of them are worked on at once at
 /// most. A batch keeps its place for as long as all its calls take, one after the other for the most part: if all places
 /// were taken by large batches, with one for each, none of them would be done in time.
@@ -162,18 +159,9 @@ fn give_back(permit: &mut OwnedSemaphorePermit, needed: usize) {
     drop(permit.split(permit.num_permits().saturating_sub(needed.max(1))));
 }
 
-/// Places among the calls that are worked on, if there are as many soon; of all that there are at most. A refusal at once
-/// would cost as much as the call, and clients that come again at once would leave the broker no time for those that it
-/// can serve.
+/// Places for so many calls that are worked on, if there are as many soon.
 async fn places(app: &App, count: usize) -> Option<OwnedSemaphorePermit> {
-    let count = u32::try_from(count.min(app.settings.max_requests)).unwrap_or(u32::MAX);
-    let places = Arc::clone(&app.requests);
-    let permit = match Arc::clone(&places).try_acquire_many_owned(count) {
-        Ok(permit) => permit,
-        Err(_full) => {
-            tokio::time::timeout(PLACE_PATIENCE, places.acquire_many_owned(count)).await.ok()?.ok()?
-        }
-    };
+    let permit = app.places.take(count).await?;
     // The end may have begun in the meantime.
     (!app.is_draining()).then_some(permit)
 }
