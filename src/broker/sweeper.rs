@@ -9,13 +9,14 @@ use crate::store::{Store, StoreError};
 
 /// How many tasks one step removes. A step is one commit; a larger one would hold up the commands behind it longer, and keep a
 /// processor from the reads beside it.
-const STEP: usize = 64;
+const STEP: usize = 32;
 
 /// How long it rests when nothing was due: also how late an `expired` event may be.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// How long it rests between two steps while more is due, so that commands get their turn.
-const BUSY: Duration = Duration::from_millis(3);
+/// How long it rests between two steps while more is due, so that commands and reads get their turn: some 6,000 tasks a
+/// second. Where tasks come faster than that, new ones take out as many.
+const BUSY: Duration = Duration::from_millis(5);
 
 /// How long it rests when the store refuses.
 const REFUSED: Duration = Duration::from_secs(1);

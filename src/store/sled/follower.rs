@@ -23,6 +23,7 @@ use super::overlay::{Layer, Overlay};
 use super::renewer::{self, Renewer};
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
+use crate::clock::Stopwatch;
 
 /// How long it may get nowhere in a step of a renewal, in milliseconds. One of them opens a copy, which has a limit of its own.
 const STUCK_RENEWING_MS: u64 = OPEN_LIMIT.as_secs() * 1000 + STUCK_MS;
@@ -34,6 +35,11 @@ const REST: Duration = Duration::from_millis(1);
 /// the copy would be as full of garbage as the original when it is done, and both would grow meanwhile: measured with
 /// steps after each layer, the directory had 10.8 times the live bytes instead of 4.9 (`bench turnover`).
 const QUIET: Duration = Duration::from_millis(500);
+
+/// How long it works at a time while nobody waits for it, and how long it rests then. Whoever removes a million tasks must
+/// leave the processors to those who read (`bench expiry`).
+const STINT: Duration = Duration::from_micros(100);
+const PAUSE: Duration = Duration::from_micros(500);
 
 /// How often a disk without room is looked at again.
 const ROOM_EVERY: Duration = Duration::from_secs(1);
@@ -109,6 +115,8 @@ pub(super) struct Line {
     progress: AtomicU64,
     /// It is in a step of a renewal.
     renewing: AtomicBool,
+    /// Somebody waits until it has followed.
+    awaited: AtomicBool,
 }
 
 impl std::fmt::Debug for Line {
@@ -174,6 +182,7 @@ impl Follower {
             changed: Condvar::new(),
             progress: AtomicU64::new(shared.clock.now().as_millis()),
             renewing: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
         });
         let thread = Thread {
             tree,
@@ -201,6 +210,7 @@ impl Follower {
 
     /// Waits until it has followed, as long as it gets on.
     pub(super) fn settle(&self) -> Result<(), Stopped> {
+        self.line.awaited.store(true, Ordering::Release);
         let mut state = self.line.state.lock();
         loop {
             match state.stage {
@@ -220,6 +230,7 @@ impl Follower {
     fn hand_over(&self, work: Work) {
         let mut state = self.line.state.lock();
         self.line.progress.store(self.shared.clock.now().as_millis(), Ordering::Release);
+        self.line.awaited.store(false, Ordering::Release);
         state.work = Some(work);
         self.line.set(&mut state, Stage::Working);
     }
@@ -387,8 +398,9 @@ impl Thread {
 
     /// Begins a renewal where that pays.
     fn look(&mut self) {
-        let Shared { index, clock, .. } = &*self.shared;
-        self.renewer.look(&mut self.tree, index.len() as u64, index.tally().read().1, clock.now());
+        let Shared { index, clock, meter, .. } = &*self.shared;
+        let (tasks, expired) = (index.len() as u64, meter.expired.load(Ordering::Relaxed));
+        self.renewer.look(&mut self.tree, tasks, expired, index.tally().read().1, clock.now());
     }
 
     /// A step of a renewal.
@@ -426,7 +438,14 @@ impl Thread {
         let Self { tree, line, shared, spare_bytes, .. } = self;
         let directory = tree.directory().to_owned();
         let mut seen = 0;
+        let mut stint = Stopwatch::start();
         tree.carry(layer, |tree| {
+            if stint.elapsed() >= STINT {
+                if !line.awaited.load(Ordering::Acquire) && shared.meter.journal_is_half_empty() {
+                    std::thread::sleep(PAUSE);
+                }
+                stint = Stopwatch::start();
+            }
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
             if seen % LOOK_EVERY == 0 || !tree.hold_room()? {
                 wait_for_room(line, tree, &directory, *spare_bytes)?;

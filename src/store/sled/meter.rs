@@ -38,6 +38,13 @@ impl Default for Meter {
     }
 }
 
+impl Meter {
+    /// Whether less than half of the journal's current file was written when that was last told.
+    pub(super) fn journal_is_half_empty(&self) -> bool {
+        self.journal.load(Ordering::Relaxed) * 2 < self.journal_capacity.load(Ordering::Relaxed)
+    }
+}
+
 /// How many tasks readers see, by status, and what they take.
 #[derive(Debug, Default)]
 pub(super) struct Tally {

@@ -24,6 +24,9 @@ const WORTH_TIMES: u64 = 3;
 const REST_MS: u64 = 10 * 60 * 1000;
 const REST_AFTER_LOAD_MS: u64 = 5_000;
 
+/// With more expired tasks that are still to be removed none begins: the copy would have them too.
+pub(super) const MANY_EXPIRED: u64 = 1024;
+
 /// So many bytes may always be written to the original meanwhile; otherwise half of what lives.
 const MIN_PATIENCE: u64 = 16 << 20;
 
@@ -63,9 +66,16 @@ impl Renewer {
         self.working.is_none()
     }
 
-    /// Begins if that pays, with so many tasks, of so many bytes, in the store.
-    pub(super) fn look(&mut self, tree: &mut Tree, tasks: u64, live_bytes: u64, now: Timestamp) {
-        let Some(above) = self.above.filter(|_| self.is_idle()) else { return };
+    /// Begins if that pays, with so many tasks, of so many bytes, in the store, and so many of them expired.
+    pub(super) fn look(
+        &mut self,
+        tree: &mut Tree,
+        tasks: u64,
+        expired: u64,
+        live_bytes: u64,
+        now: Timestamp,
+    ) {
+        let Some(above) = self.above.filter(|_| self.is_idle() && expired <= MANY_EXPIRED) else { return };
         let before = size_of(tree.path());
         if now < self.rests_until
             || before <= above.max(self.grown).max(live_bytes.saturating_mul(WORTH_TIMES))

@@ -3,7 +3,7 @@
 
 use super::super::files::Files;
 use super::super::open::{Opened, open as open_as_it_is};
-use super::super::renewer::Renewer;
+use super::super::renewer::{MANY_EXPIRED, Renewer};
 use super::compaction::{freeze, picture_at, quiet};
 use super::*;
 
@@ -63,7 +63,10 @@ async fn a_renewal_that_is_cut_anywhere_leaves_a_store_with_everything() {
     let files = Arc::new(Files::new(db, tree.path()).unwrap());
     let mut renewer = Renewer::new(Arc::new(Mutex::new(directory)), Arc::clone(&files), &eager(root));
     let mut cuts = Vec::new();
-    renewer.look(&mut tree, index.len() as u64, live_bytes, clock.now());
+    let tasks = index.len() as u64;
+    renewer.look(&mut tree, tasks, MANY_EXPIRED + 1, live_bytes, clock.now());
+    assert!(renewer.is_idle(), "what is removed anyway is not copied");
+    renewer.look(&mut tree, tasks, MANY_EXPIRED, live_bytes, clock.now());
     assert!(!renewer.is_idle());
     loop {
         cuts.push(freeze(root));
@@ -144,17 +147,17 @@ async fn damage_that_a_renewal_meets_is_not_copied() {
     db.insert(&chunk, b"damage").unwrap();
     let files = Arc::new(Files::new(db, tree.path()).unwrap());
     let mut renewer = Renewer::new(Arc::new(Mutex::new(directory)), files, &eager(root));
-    renewer.look(&mut tree, 1, 1, clock.now());
+    renewer.look(&mut tree, 1, 0, 1, clock.now());
     while !renewer.is_idle() {
         assert!(!renewer.step(&mut tree, &checkpoint, clock.now()).unwrap());
     }
     assert_eq!(generations(root), ["generation-1"]);
     assert_eq!(current(root), "generation-1");
     // Not again at once, and later.
-    renewer.look(&mut tree, 1, 1, clock.now());
+    renewer.look(&mut tree, 1, 0, 1, clock.now());
     assert!(renewer.is_idle());
     clock.advance(Duration::from_secs(601));
-    renewer.look(&mut tree, 1, 1, clock.now());
+    renewer.look(&mut tree, 1, 0, 1, clock.now());
     assert!(!renewer.is_idle());
     renewer.end(&mut tree);
     assert_eq!(generations(root), ["generation-1"]);
@@ -171,7 +174,7 @@ async fn a_store_that_is_small_or_switched_off_or_has_no_room_is_left_alone() {
     let size = super::super::compaction::size_of(tree.path());
     let mut begins = |options: SledOptions, live_bytes: u64| {
         let mut renewer = Renewer::new(Arc::clone(&directory), Arc::clone(&files), &options);
-        renewer.look(&mut tree, 1, live_bytes, clock.now());
+        renewer.look(&mut tree, 1, 0, live_bytes, clock.now());
         let begins = !renewer.is_idle();
         renewer.end(&mut tree);
         begins
