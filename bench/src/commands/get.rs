@@ -61,12 +61,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let tasks = completed_tasks(broker.address(), &load, args.tasks, &tokens.unwrap_or_default()).await?;
         let clients = GetClient::connect(broker.address(), &tasks, connections).await?;
         arms.push(Arm::new(name, Arc::clone(&broker), clients));
-        let echoed = match algorithm {
+        let same = match algorithm {
             None => Some(("echo", echo(&arena)?)),
             Some(Algorithm::Rs256) => Some(("echo of RS256", echo_of(&tasks, &arena)?)),
             Some(_) => None,
         };
-        if let Some((name, exchanges)) = echoed {
+        if let Some((name, exchanges)) = same {
             let clients = GetClient::connect(baseline.address(), &exchanges, connections).await?;
             echoes.push(Arm::new(name, Arc::clone(&baseline), clients));
         }
