@@ -1,6 +1,6 @@
 //! Room on the disk that belongs to sled's file before sled needs it.
 //!
-//! sled writes by itself, half a second after it was given something, and an error that it meets then stays until a
+//! sled writes by itself, some time after it was given something, and an error that it meets then stays until a
 //! restart. So the room for what it may write next is taken beforehand, behind the end of its file: nobody else can have
 //! it, and a disk that fills up at any moment is met here, where it can be waited for.
 
