@@ -122,7 +122,7 @@ fn a_kill_in_the_middle_of_a_compaction_loses_nothing() {
 #[test]
 fn a_power_cut_in_the_middle_of_a_compaction_loses_nothing() {
     let Some(mut disk) = Disk::new(256) else { return };
-    let root = disk.root().to_owned();
+    let root = disk.root().clone();
     let sum = rounds("power", 4, &root, |data, kept, rng, sum| {
         let (survives, disk_seed) = (*rng.choice(&[0.0, 0.3, 0.7, 0.95]).unwrap(), rng.u32(..));
         let cut = |broker: Serving| {
