@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// than would leave nothing to compact.
 const TASKS: usize = 20;
 
-/// After so many rounds they go on with an empty store. Each leaves some 20 KiB more that live, and a compaction pays only
+/// After so many rounds they go on with an empty store. Each leaves some 32 tasks of 1 KiB more that live, and a compaction pays only
 /// as long as sled's file, some of its segments of 4 MiB, is more than three times as large: some 70 rounds.
 const ROUNDS_OF_A_STORE: usize = 40;
 

@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=20))]
     times: u8,
     /// How many requests may be open at once while that is offered, each on a connection of its own
-    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..=30_000))]
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u16).range(1..=30_000))]
     clients: u16,
     /// Rounds, each with the peak and the overload
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=50))]
