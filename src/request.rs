@@ -39,13 +39,9 @@ impl RequestId {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mixed = KEY.hash_one(NEXT.fetch_add(1, Ordering::Relaxed));
-        let digit = |at: u32| {
-            let value = (mixed >> (60 - 4 * at)) & 0xf;
-            char::from_digit(u32::try_from(value).unwrap_or(0), 16).map_or(b'0', |digit| digit as u8)
-        };
-        let mut text = Vec::with_capacity(16);
-        text.extend((0..16).map(digit));
-        Self(Bytes::from(text))
+        let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + (half - 10) };
+        let text: [[u8; 2]; 8] = mixed.to_be_bytes().map(|byte| [digit(byte >> 4), digit(byte & 0xf)]);
+        Self(Bytes::copy_from_slice(text.as_flattened()))
     }
 
     /// Its bytes, all of them visible ASCII.

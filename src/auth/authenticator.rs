@@ -6,8 +6,8 @@ use jsonwebtoken::crypto::CryptoProvider;
 use task_broker_core::{Caller, Timestamp};
 
 use super::{
-    AuthMode, Keyring, MAX_LEEWAY_SECS, Policy, Unauthorized, bearer, cache::Known, claims::Claims,
-    header::Header, json::decode_part,
+    AuthMode, Keyring, MAX_LEEWAY_SECS, Policy, Unauthorized, bearer, cache::Known, cache::TokenName,
+    claims::Claims, header::Header, json::decode_part,
 };
 
 /// Decides who sends a request.
@@ -172,7 +172,7 @@ impl Authenticator {
     fn verify_token(&self, token: &str, now: Timestamp) -> Result<Verified, Unauthorized> {
         // One set of keys from here to the end: what is verified by it is kept with it.
         let snapshot = self.keyring.current();
-        let name = snapshot.verified.name(token);
+        let name = TokenName::of(token);
         if let Some(known) = name.and_then(|name| snapshot.verified.get(&name)) {
             return known.at(now);
         }

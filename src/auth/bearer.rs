@@ -31,7 +31,7 @@ pub(super) fn token<'h>(
     if token.len() > MAX_TOKEN_BYTES {
         return Err(Unauthorized::TOO_LONG);
     }
-    if token.contains(&b' ') {
+    if memchr::memchr(b' ', token).is_some() {
         return Err(Unauthorized::NOT_ONE_TOKEN);
     }
     match str::from_utf8(token) {

@@ -6,9 +6,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::hmac;
-use aws_lc_rs::rand::SystemRandom;
-use quick_cache::sync::Cache;
+use aws_lc_rs::digest::{SHA256, digest};
+use foldhash::quality::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use task_broker_core::Timestamp;
 
 use super::{Unauthorized, Verified};
@@ -16,10 +17,17 @@ use super::{Unauthorized, Verified};
 /// How many tokens are kept. With the longest subjects that is about 12 MiB.
 const MAX_TOKENS: usize = 16 * 1024;
 
-/// The name of a token in the cache: a hash under a key that nobody knows, so that nobody can make two tokens of one
-/// name, and the memory of the process holds no list of tokens.
+/// The name of a token in the cache: its SHA-256, of which nobody can make two tokens, and which does not give the token
+/// away, so that the memory of the process holds no list of tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TokenName([u8; 32]);
+
+impl TokenName {
+    /// The name of this token.
+    pub(super) fn of(token: &str) -> Option<Self> {
+        digest(&SHA256, token.as_bytes()).as_ref().try_into().ok().map(Self)
+    }
+}
 
 /// What is known about a token.
 #[derive(Clone)]
@@ -43,41 +51,31 @@ impl Known {
 }
 
 /// The verified tokens of one set of keys.
-pub(super) struct TokenCache {
-    /// Without it, when the system has no random bytes, nothing is kept.
-    secret: Option<hmac::Key>,
-    known: Cache<TokenName, Known>,
-}
+pub(super) struct TokenCache(Cache<TokenName, Known, UnitWeighter, RandomState>);
 
 impl TokenCache {
     pub(super) fn new() -> Self {
-        let secret = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok();
-        Self { secret, known: Cache::new(MAX_TOKENS) }
-    }
-
-    /// The name of a token.
-    pub(super) fn name(&self, token: &str) -> Option<TokenName> {
-        let tag = hmac::sign(self.secret.as_ref()?, token.as_bytes());
-        tag.as_ref().try_into().ok().map(TokenName)
+        let (most, hash) = (MAX_TOKENS as u64, RandomState::default());
+        Self(Cache::with(MAX_TOKENS, most, UnitWeighter, hash, DefaultLifecycle::default()))
     }
 
     /// What is known about the token of this name.
     pub(super) fn get(&self, name: &TokenName) -> Option<Known> {
-        self.known.get(name)
+        self.0.get(name)
     }
 
     pub(super) fn insert(&self, name: TokenName, known: Known) {
-        self.known.insert(name, known);
+        self.0.insert(name, known);
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.known.len()
+        self.0.len()
     }
 }
 
 impl fmt::Debug for TokenCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenCache({})", self.known.len())
+        write!(f, "TokenCache({})", self.0.len())
     }
 }

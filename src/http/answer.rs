@@ -41,7 +41,7 @@ impl AnswerRoom {
         held: H,
     ) -> Result<Body, NoRoom> {
         let pieces = u32::try_from(answer.len() / PIECE).unwrap_or(u32::MAX);
-        let room = if pieces == 0 { None } else { self.take(pieces, changes).await? };
+        let room = if pieces == 0 { None } else { Box::pin(self.take(pieces, changes)).await? };
         Ok(Body::new(Pieces { rest: Bytes::from(answer), _room: room, _held: held }))
     }
 

@@ -1,6 +1,7 @@
 //! Reading a request's body within its limits.
 
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::patience::within;
 
 /// How long a body may take (WIRE.md, Limits).
 const BODY_TIME: Duration = Duration::from_secs(30);
@@ -102,11 +105,11 @@ impl BodyRoom {
         if body.size_hint().lower() > maximum as u64 {
             return Err(BodyError::TooLarge);
         }
-        let read = tokio::time::timeout(BODY_TIME, self.read(&mut body, maximum)).await;
+        let read = within(BODY_TIME, pin!(self.read(&mut body, maximum))).await;
         match read.unwrap_or(Err(BodyError::TooSlow)) {
             // Its client is in the middle of sending it, however large it is.
             Err(BodyError::NoRoom { .. }) => {
-                Err(BodyError::NoRoom { taken: self.discard_up_to(maximum as u64, body).await })
+                Err(BodyError::NoRoom { taken: Box::pin(self.discard_up_to(maximum as u64, body)).await })
             }
             read => read,
         }

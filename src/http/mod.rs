@@ -6,6 +6,7 @@ mod export;
 mod gate;
 mod metrics;
 pub mod observe;
+mod patience;
 mod places;
 mod probes;
 mod rate;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// How long a request waits.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -38,16 +39,20 @@ impl Places {
     /// whatever the count.
     pub(super) async fn take(&self, count: usize) -> Option<OwnedSemaphorePermit> {
         let count = u32::try_from(count).unwrap_or(u32::MAX).min(self.all);
-        let room = Arc::clone(&self.room);
         // Nobody else waits if this succeeds: what is given back goes to those who wait.
-        if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(count) {
+        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(count) {
             if self.stands.load(Ordering::Relaxed) {
                 self.stands.store(false, Ordering::Relaxed);
             }
             return Some(permit);
         }
+        Box::pin(self.wait_for(count)).await
+    }
+
+    async fn wait_for(&self, count: u32) -> Option<OwnedSemaphorePermit> {
         let patience = if self.stands.load(Ordering::Relaxed) { STANDING } else { PATIENCE };
-        if let Ok(taken) = tokio::time::timeout(patience, room.acquire_many_owned(count)).await {
+        let room = Arc::clone(&self.room);
+        if let Ok(taken) = timeout(patience, room.acquire_many_owned(count)).await {
             return taken.ok();
         }
         self.stands.store(true, Ordering::Relaxed);

@@ -146,6 +146,12 @@ impl Payloads {
     pub fn get(&self, reference: &PayloadRef) -> Option<&Bytes> {
         self.0.iter().find(|(kept, _)| kept == reference).map(|(_, bytes)| bytes)
     }
+
+    /// How long they are together, in bytes.
+    #[must_use]
+    pub fn total_bytes(&self) -> usize {
+        self.0.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
 }
 
 impl FromIterator<(PayloadRef, Bytes)> for Payloads {

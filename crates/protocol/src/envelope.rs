@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::error::ErrorObject;
 use crate::json::{JsonKind, kind_of};
 use crate::members::{MAX_MEMBERS, Members, SplitError};
-use crate::split::{elements, text};
+use crate::split::{elements, split_call, text};
 
 /// How many calls a batch may have.
 pub const MAX_BATCH: usize = 100;
@@ -116,26 +116,57 @@ pub enum Parsed<'a> {
 /// Reads the body of a request. Takes any bytes, never recurses, and decodes nothing of a batch that is too long.
 #[must_use]
 pub fn parse(body: &Bytes) -> Parsed<'_> {
+    // Nearly every body is one of these two, and is read in as few walks over it as can be: the payloads are in it.
+    let text = str::from_utf8(body).unwrap_or_default();
+    if kind_of(body) == Some(JsonKind::Array) {
+        if let Some(calls) = elements(text, MAX_BATCH).filter(|calls| !calls.is_empty()) {
+            return Parsed::Batch(calls.into_iter().map(read_element).collect());
+        }
+    } else if let Some(call) = read_flawless(text) {
+        return Parsed::Single(call);
+    }
+    Parsed::Single(read_flawed(body))
+}
+
+fn read_element(raw: &RawValue) -> Result<Call<'_>, Refusal> {
+    read_flawless(raw.get()).unwrap_or_else(|| read_call(raw))
+}
+
+/// What is wrong with a body that is neither a flawless call nor a batch.
+fn read_flawed(body: &[u8]) -> Result<Call<'_>, Refusal> {
     // One validating pass over everything first, so that whatever goes wrong afterwards is a matter of shape.
     let Ok(raw) = serde_json::from_slice::<&RawValue>(body) else {
-        return Parsed::Single(Err(Refusal::new(None, ErrorObject::parse_error())));
+        return Err(Refusal::new(None, ErrorObject::parse_error()));
     };
     if kind_of(raw.get().as_bytes()) != Some(JsonKind::Array) {
-        return Parsed::Single(read_call(raw));
+        return read_call(raw);
     }
-    match elements(raw, MAX_BATCH) {
-        None => {
-            Parsed::Single(Err(Refusal::invalid(None, &format!("the batch has more than {MAX_BATCH} calls"))))
-        }
-        Some(calls) if calls.is_empty() => Parsed::Single(Err(Refusal::invalid(None, "the batch is empty"))),
-        Some(calls) => Parsed::Batch(calls.into_iter().map(read_call).collect()),
+    match elements(raw.get(), MAX_BATCH) {
+        None => Err(Refusal::invalid(None, &format!("the batch has more than {MAX_BATCH} calls"))),
+        Some(_) => Err(Refusal::invalid(None, "the batch is empty")),
     }
 }
 
+/// Reads a call in one walk; nothing if the text, its members or those of its params have any flaw.
+fn read_flawless(json: &str) -> Option<Result<Call<'_>, Refusal>> {
+    let (envelope, params) = split_call(json, MAX_MEMBERS)?;
+    let params = params.map(Members::of).unwrap_or_default();
+    Some(check_call(&Members::of(envelope), None, |_envelope| Ok(params)))
+}
+
+/// Reads a call step by step, so that the first flaw can be told.
 fn read_call(raw: &RawValue) -> Result<Call<'_>, Refusal> {
     let (envelope, flaw) = Members::split_leniently(raw, MAX_MEMBERS)
         .map_err(|error| Refusal::invalid(None, &format!("the call {error}")))?;
-    let id = read_id(&envelope).map_err(|reason| Refusal::invalid(None, reason))?;
+    check_call(&envelope, flaw, |envelope| read_params(envelope.get("params")))
+}
+
+fn check_call<'a>(
+    envelope: &Members<'a>,
+    flaw: Option<SplitError>,
+    params: impl FnOnce(&Members<'a>) -> Result<Members<'a>, ErrorObject>,
+) -> Result<Call<'a>, Refusal> {
+    let id = read_id(envelope).map_err(|reason| Refusal::invalid(None, reason))?;
     if let Some(flaw) = flaw {
         return Err(Refusal::invalid(id, &format!("the call {flaw}")));
     }
@@ -145,7 +176,7 @@ fn read_call(raw: &RawValue) -> Result<Call<'_>, Refusal> {
     let Some(method) = envelope.get("method").and_then(text) else {
         return Err(Refusal::invalid(id, "method must be a string"));
     };
-    match read_params(envelope.get("params")) {
+    match params(envelope) {
         Ok(params) => Ok(Call { id, method, params }),
         Err(error) => Err(Refusal { notification: id.is_none(), id, error }),
     }
@@ -288,5 +319,97 @@ impl<R: DeserializeOwned> Response<R> {
             _ => return Err(ResponseError::Neither),
         };
         Ok(Self { id, outcome })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pieces of calls: what is usual, and what is not.
+    fn member() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec![
+            r#""jsonrpc""#,
+            r#""id""#,
+            r#""method""#,
+            r#""params""#,
+            r#""p\u0061rams""#,
+            r#""x""#,
+            r#""\ud800""#,
+            "7",
+        ]);
+        let value = prop::sample::select(vec![
+            r#""2.0""#,
+            r#""tasks\/get""#,
+            "1",
+            "01",
+            "1e400",
+            "null",
+            r#"{"taskId":"a","x":[{"taskId":1}]}"#,
+            r#"{"taskId":"a","taskId":"b"}"#,
+            r#"{"\ud800":1}"#,
+            "{}",
+            "[]",
+            r#""\ud800""#,
+        ]);
+        (name, value).prop_map(|(name, value)| format!("{name} : {value}"))
+    }
+
+    fn usual() -> Vec<String> {
+        [r#""jsonrpc":"2.0""#, r#""id":1"#, r#""method":"m""#, r#""params":{"a":1}"#]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    /// Calls that are whole, with something more or something else in them.
+    fn call() -> impl Strategy<Value = String> {
+        let some = prop::sample::subsequence(usual(), 2..=4);
+        let more = prop::collection::vec(member(), 0..3);
+        let behind = prop::sample::select(vec!["", "", "", " ", "x", "{}"]);
+        (some, more, behind).prop_flat_map(|(some, more, behind)| {
+            let members: Vec<_> = some.into_iter().chain(more).collect();
+            Just(members).prop_shuffle().prop_map(move |members| format!("{{{}}}{behind}", members.join(",")))
+        })
+    }
+
+    fn parts(call: &Call<'_>) -> (Option<Id>, String, Vec<(String, String)>) {
+        let params = call.params.iter().map(|(name, raw)| (name.to_owned(), raw.get().to_owned()));
+        (call.id.clone(), call.method.to_string(), params.collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn one_walk_reads_what_the_steps_read_and_nothing_else(text in call()) {
+            let steps = read_flawed(text.as_bytes());
+            match (read_flawless(&text), steps) {
+                (Some(Ok(walk)), Ok(steps)) => prop_assert_eq!(parts(&walk), parts(&steps)),
+                (Some(Err(walk)), Err(steps)) => prop_assert_eq!(walk, steps),
+                (None, Err(_)) => {}
+                (walk, steps) => prop_assert!(false, "{walk:?} and {steps:?} of {text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn both_have_one_bound_for_members() {
+        let with = |members: usize, params: usize| {
+            let named = |count| (0..count).map(|number| format!(r#""x{number}":0"#)).collect::<Vec<_>>();
+            let params = format!(r#""params":{{{}}}"#, named(params).join(","));
+            let members = [usual()[..3].to_vec(), vec![params], named(members - 4)].concat();
+            format!("{{{}}}", members.join(","))
+        };
+        for (members, params, whole) in [
+            (MAX_MEMBERS, MAX_MEMBERS, true),
+            (MAX_MEMBERS + 1, MAX_MEMBERS, false),
+            (MAX_MEMBERS, MAX_MEMBERS + 1, false),
+        ] {
+            let text = with(members, params);
+            assert_eq!(read_flawless(&text).is_some(), whole, "{members} {params}");
+            assert_eq!(read_flawed(text.as_bytes()).is_ok(), whole, "{members} {params}");
+        }
     }
 }

@@ -157,10 +157,11 @@ pub fn kind_of(json: &[u8]) -> Option<JsonKind> {
 #[must_use]
 pub fn nests_too_deep(json: &[u8]) -> bool {
     let mut level = 0_usize;
-    let mut bytes = json.iter();
-    while let Some(byte) = bytes.next() {
+    let mut rest = json;
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
         match byte {
-            b'"' => skip_string(&mut bytes),
+            b'"' => rest = behind_string(rest),
             b'{' | b'[' => {
                 level = level.saturating_add(1);
                 if level > MAX_NESTING {
@@ -174,18 +175,17 @@ pub fn nests_too_deep(json: &[u8]) -> bool {
     false
 }
 
-/// Moves behind the closing quote of a string whose opening quote was just read.
-fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => return,
-            // Whatever follows a backslash is no closing quote.
-            b'\\' => {
-                bytes.next();
-            }
-            _ => {}
+/// What comes behind the end of a string, of which `text` is the rest.
+fn behind_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
+        // Whatever follows a backslash is no closing quote.
+        let escapes = text.get(at) == Some(&b'\\');
+        text = text.get(at + 1 + usize::from(escapes)..).unwrap_or_default();
+        if !escapes {
+            return text;
         }
     }
+    &[]
 }
 
 /// Reads one JSON object as two types, each taking the members it knows.

@@ -87,7 +87,12 @@ impl<'a> Members<'a> {
         bound: usize,
     ) -> Result<(Self, Option<SplitError>), SplitError> {
         let (entries, flaw) = split(raw, bound)?;
-        Ok((Self { path: String::new(), entries }, flaw))
+        Ok((Self::of(entries), flaw))
+    }
+
+    /// Members that were split already.
+    pub(crate) fn of(entries: Entries<'a>) -> Self {
+        Self { path: String::new(), entries }
     }
 
     /// How many members there are.
@@ -213,7 +218,7 @@ impl<'a> Members<'a> {
         if kind_of(raw.get().as_bytes()) != Some(JsonKind::Array) {
             return Err(self.error(name, "must be an array of strings"));
         }
-        let Some(elements) = elements(raw, bound) else {
+        let Some(elements) = elements(raw.get(), bound) else {
             return Err(self.error(name, format!("has more than {bound} elements")));
         };
         let named = elements.into_iter().enumerate();

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::Deserializer as _;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::json::{JsonKind, kind_of};
@@ -67,17 +67,32 @@ fn twice<'a>(entries: &'a Entries<'_>) -> Option<&'a str> {
 /// lone surrogate escapes, which are legal JSON but no text.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
+    if memchr::memchr(b'\\', inner.as_bytes()).is_some() {
         serde_json::from_str(raw.get()).ok().map(Cow::Owned)
     } else {
         Some(Cow::Borrowed(inner))
     }
 }
 
-/// The elements of an array, or `None` when there are more than `bound` (or `raw` is no array). Stops at the first
-/// one too many.
-pub(crate) fn elements(raw: &RawValue, bound: usize) -> Option<Vec<&RawValue>> {
-    serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Collector { bound }).ok()
+/// The elements of an array, or `None` when there are more than `bound` (or `json` is no array, or no JSON). Stops at the
+/// first one too many.
+pub(crate) fn elements(json: &str, bound: usize) -> Option<Vec<&RawValue>> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let elements = deserializer.deserialize_seq(Collector { bound }).ok()?;
+    deserializer.end().ok()?;
+    Some(elements)
+}
+
+/// A call and its `params`, if there are any.
+pub(crate) type CallEntries<'a> = (Entries<'a>, Option<Entries<'a>>);
+
+/// Splits a call and its params in one walk over the text, if nothing at all is wrong with either, and they have at most
+/// `bound` members each. What is wrong with others is for those to find out who look again, step by step.
+pub(crate) fn split_call(json: &str, bound: usize) -> Option<CallEntries<'_>> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let call = deserializer.deserialize_map(CallSplitter { bound }).ok()?;
+    deserializer.end().ok()?;
+    Some(call)
 }
 
 /// Whether an object has a member `method`, and each one of that name is a string.
@@ -114,6 +129,51 @@ impl<'de> Visitor<'de> for Splitter {
             }
         }
         Ok((entries, flaw))
+    }
+}
+
+/// The same, of an object without a flaw.
+impl<'de> DeserializeSeed<'de> for Splitter {
+    type Value = Entries<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let (entries, flaw) = deserializer.deserialize_map(self)?;
+        if flaw.is_some() || twice(&entries).is_some() {
+            return Err(D::Error::custom("a flaw in the params"));
+        }
+        Ok(entries)
+    }
+}
+
+struct CallSplitter {
+    bound: usize,
+}
+
+impl<'de> Visitor<'de> for CallSplitter {
+    type Value = CallEntries<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a call")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut entries, mut params) = (Vec::with_capacity(USUAL), None);
+        while let Some(name) = map.next_key::<&'de RawValue>()? {
+            let name = text(name).ok_or_else(|| A::Error::custom("a name that is no text"))?;
+            if name == "params" && params.is_none() {
+                params = Some(map.next_value_seed(Splitter { bound: self.bound })?);
+            } else {
+                entries.push((name, map.next_value()?));
+            }
+            if entries.len() + usize::from(params.is_some()) > self.bound {
+                return Err(A::Error::custom("too many members"));
+            }
+        }
+        let params_again = params.is_some() && entries.iter().any(|(name, _)| name == "params");
+        if params_again || twice(&entries).is_some() {
+            return Err(A::Error::custom("a member is there twice"));
+        }
+        Ok((entries, params))
     }
 }
 

@@ -1,5 +1,8 @@
 //! From a call to its answer: one line for each method.
 
+use std::future::ready;
+use std::pin::Pin;
+
 use bytes::Bytes;
 use serde::Serialize;
 use task_broker_core::{Caller, Right};
@@ -12,54 +15,65 @@ use super::{reads, worker};
 use crate::broker::Refusal;
 use crate::http::App;
 
-/// Serves one call and gives its whole answer, or nothing for a notification.
+/// The answer to a call, whole; nothing for a notification.
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Failure>> + Send + 'a>>;
+
+/// Serves one call.
 ///
 /// Each method's future is boxed: the one that holds them all would be as large as the largest of them, and it is
 /// moved several times on its way into the runtime.
-pub(super) async fn serve(
-    app: &App,
-    caller: &Caller,
-    entry: &Entry,
-    call: &Call<'_>,
+///
+/// # Errors
+/// What is wrong with the params; nothing has been done then.
+pub(super) fn serve<'a>(
+    app: &'a App,
+    caller: &'a Caller,
+    entry: &'a Entry,
+    call: &'a Call<'_>,
     body: &Bytes,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Answering<'a>, Failure> {
     let context = Context { app, caller, method: entry.name, members: &call.params };
     let id = call.id.as_ref();
-    match entry.method {
-        MethodName::Info => answer(id, &reads::info(context)),
-        MethodName::Create => boxed(id, worker::create(context, params(call, body)?)).await,
-        MethodName::Get => boxed(id, reads::get(context, Right::Creator, params(call, body)?)).await,
-        MethodName::Wait => boxed(id, reads::wait(context, params(call, body)?)).await,
-        MethodName::List => boxed(id, reads::list(context, params(call, body)?)).await,
-        MethodName::Statuses => boxed(id, reads::statuses(context, params(call, body)?)).await,
-        MethodName::Resume => boxed(id, reads::resume(context, params(call, body)?)).await,
-        MethodName::RequireInput => boxed(id, worker::require_input(context, params(call, body)?)).await,
+    Ok(match entry.method {
+        MethodName::Info => boxed(id, ready(Ok(reads::info(context)))),
+        MethodName::Create => boxed(id, worker::create(context, params(call, body)?)),
+        MethodName::Get => boxed(id, reads::get(context, Right::Creator, params(call, body)?)),
+        MethodName::Wait => boxed(id, reads::wait(context, params(call, body)?)),
+        MethodName::List => boxed(id, reads::list(context, params(call, body)?)),
+        MethodName::Statuses => boxed(id, reads::statuses(context, params(call, body)?)),
+        MethodName::Resume => boxed(id, reads::resume(context, params(call, body)?)),
+        MethodName::RequireInput => boxed(id, worker::require_input(context, params(call, body)?)),
         MethodName::ApplyInput => {
-            boxed(id, worker::apply_input(context, Right::Creator, params(call, body)?)).await
+            boxed(id, worker::apply_input(context, Right::Creator, params(call, body)?))
         }
-        MethodName::SetStatus => boxed(id, worker::set_status(context, params(call, body)?)).await,
-        MethodName::SetTtl => boxed(id, worker::set_ttl(context, params(call, body)?)).await,
-        MethodName::SetMeta => boxed(id, worker::set_meta(context, params(call, body)?)).await,
-        MethodName::Discard => boxed(id, worker::discard(context, params(call, body)?)).await,
-        MethodName::Complete => boxed(id, worker::complete(context, params(call, body)?)).await,
-        MethodName::Fail => boxed(id, worker::fail(context, params(call, body)?)).await,
-        MethodName::Cancel => boxed(id, worker::cancel(context, params(call, body)?)).await,
+        MethodName::SetStatus => boxed(id, worker::set_status(context, params(call, body)?)),
+        MethodName::SetTtl => boxed(id, worker::set_ttl(context, params(call, body)?)),
+        MethodName::SetMeta => boxed(id, worker::set_meta(context, params(call, body)?)),
+        MethodName::Discard => boxed(id, worker::discard(context, params(call, body)?)),
+        MethodName::Complete => boxed(id, worker::complete(context, params(call, body)?)),
+        MethodName::Fail => boxed(id, worker::fail(context, params(call, body)?)),
+        MethodName::Cancel => boxed(id, worker::cancel(context, params(call, body)?)),
         MethodName::TasksGet => {
-            let result = Box::pin(reads::owner_get(context, params(call, body)?)).await?;
-            Ok(id.map(|id| envelope::success_text(id, &result)).unwrap_or_default())
+            let params = params(call, body)?;
+            Box::pin(async move {
+                let result = reads::owner_get(context, params).await?;
+                Ok(id.map(|id| envelope::success_text(id, &result)).unwrap_or_default())
+            })
         }
-        MethodName::TasksUpdate => boxed(id, worker::owner_update(context, params(call, body)?)).await,
-        MethodName::TasksCancel => boxed(id, worker::owner_cancel(context, params(call, body)?)).await,
+        MethodName::TasksUpdate => boxed(id, worker::owner_update(context, params(call, body)?)),
+        MethodName::TasksCancel => boxed(id, worker::owner_cancel(context, params(call, body)?)),
         // A stream is not an answer; the handler opens it before it comes here.
-        MethodName::Watch => Err(ErrorObject::invalid_request("store/watch is a stream, not a call").into()),
-    }
+        MethodName::Watch => {
+            return Err(ErrorObject::invalid_request("store/watch is a stream, not a call").into());
+        }
+    })
 }
 
-async fn boxed<R: Serialize>(
-    id: Option<&Id>,
-    served: impl Future<Output = Result<R, Failure>> + Send,
-) -> Result<Vec<u8>, Failure> {
-    answer(id, &Box::pin(served).await?)
+fn boxed<'a, R: Serialize + Send + 'a>(
+    id: Option<&'a Id>,
+    served: impl Future<Output = Result<R, Failure>> + Send + 'a,
+) -> Answering<'a> {
+    Box::pin(async move { answer(id, &served.await?) })
 }
 
 fn params<P: Decode>(call: &Call<'_>, body: &Bytes) -> Result<P, Failure> {

@@ -28,6 +28,7 @@ pub(super) use self::shown::ShownTasks;
 use super::answer::NoRoom;
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
+use super::patience::within;
 use super::{App, gate};
 use crate::auth::Verified;
 use crate::broker::Refusal;
@@ -56,44 +57,59 @@ const SMALLEST_CALL_BYTES: u64 = 39;
 const BODY_AT_HAND: Duration = Duration::from_millis(250);
 
 /// Serves one request.
-pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
+pub(super) fn handle(
+    State(app): State<Arc<App>>,
+    request: Request<Body>,
+) -> impl Future<Output = Response<Body>> + Send {
+    // Taken apart outside of the future, which holds then what is needed of it, and once.
     let (head, body) = request.into_parts();
-    let verified = match admit(&app, &head.headers) {
-        Ok(verified) => verified,
-        Err(refused) => return turned_away(&app, body, *refused).await,
-    };
-    let (collected, mut permit) = match let_in(&app, body).await {
-        Ok(both) => both,
-        Err(refused) => return *refused,
-    };
-    let body = collected.bytes;
-    match envelope::parse(&body) {
-        Parsed::Single(Ok(call)) => match lookup(&call.method) {
-            Some(entry) if entry.single_only => {
-                // What stays open has limits of its own, and must not take the room of calls that end.
-                drop((permit, collected.room));
-                Box::pin(long_call(&app, &verified, &head.headers, entry, &call, &body)).await
+    let headers = head.headers;
+    let admitted = admit(&app, &headers);
+    async move {
+        let verified = match admitted {
+            Ok(verified) => verified,
+            Err(refused) => return Box::pin(turned_away(&app, body, *refused)).await,
+        };
+        let (collected, mut permit) = match let_in(&app, body).await {
+            Ok(both) => both,
+            Err(refused) => return *refused,
+        };
+        let body = collected.bytes;
+        let (served, changes) = match envelope::parse(&body) {
+            Parsed::Single(Ok(call)) => match lookup(&call.method) {
+                Some(entry) if entry.single_only => {
+                    // What stays open has limits of its own, and must not take the room of calls that end.
+                    drop((permit, collected.room));
+                    return Box::pin(long_call(&app, &verified, &headers, entry, &call, &body)).await;
+                }
+                entry => {
+                    give_back(&mut permit, 1);
+                    let served = single(&app, &verified, entry, &call, &body).await;
+                    (served, entry.is_some_and(|entry| entry.changes))
+                }
+            },
+            Parsed::Single(Err(refusal)) => {
+                answered(&app, None, refusal.error.kind());
+                if refusal.notification {
+                    return accepted();
+                }
+                return failed(refusal.id.as_ref(), refusal.error.into());
             }
-            entry => {
-                give_back(&mut permit, 1);
-                let served = single(&app, &verified, entry, &call, &body).await;
-                deliver(&app, served, entry.is_some_and(|entry| entry.changes), permit).await
+            Parsed::Batch(calls) => {
+                give_back(&mut permit, calls.len().div_ceil(BATCH_CALLS_PER_PLACE));
+                if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
+                    return *refused;
+                }
+                let changes =
+                    calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
+                let served = Box::pin(batch(&app, &verified, calls, &body)).await;
+                request::note(Note { method: Some("batch"), outcome: Some(OK) });
+                (served, changes)
             }
-        },
-        Parsed::Single(Err(refusal)) => {
-            answered(&app, None, refusal.error.kind());
-            if refusal.notification { accepted() } else { failed(refusal.id.as_ref(), refusal.error.into()) }
-        }
-        Parsed::Batch(calls) => {
-            give_back(&mut permit, calls.len().div_ceil(BATCH_CALLS_PER_PLACE));
-            if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
-                return *refused;
-            }
-            let changes =
-                calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
-            let served = Box::pin(batch(&app, &verified, calls, &body)).await;
-            request::note(Note { method: Some("batch"), outcome: Some(OK) });
-            deliver(&app, served, changes, permit).await
+        };
+        match served {
+            Served::Answer(answer) => deliver(&app, answer, changes, permit).await,
+            Served::Other(response) => *response,
         }
     }
 }
@@ -133,18 +149,18 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
 /// head, and nobody waits twice. What was read and understood is carried out.
 async fn let_in(app: &App, body: Body) -> Result<(Collected, OwnedSemaphorePermit), Box<Response<Body>>> {
     let Some(permit) = places(app, most_places(body.size_hint().exact())).await else {
-        return Err(Box::new(turned_away(app, body, busy(None)).await));
+        return Err(Box::new(Box::pin(turned_away(app, body, busy(None))).await));
     };
     let mut reading = std::pin::pin!(app.bodies.collect(body, app.settings.max_body_bytes));
     let unread = |error| Box::new(unread(app, &error));
-    if let Ok(read) = tokio::time::timeout(BODY_AT_HAND, &mut reading).await {
+    if let Ok(read) = within(BODY_AT_HAND, reading.as_mut()).await {
         return read.map(|collected| (collected, permit)).map_err(unread);
     }
     let _slow = app.slow.token();
     drop(permit);
     let collected = reading.await.map_err(unread)?;
     let length = u64::try_from(collected.bytes.len()).ok();
-    let permit = places(app, most_places(length)).await.ok_or_else(|| Box::new(busy(None)))?;
+    let permit = Box::pin(places(app, most_places(length))).await.ok_or_else(|| Box::new(busy(None)))?;
     Ok((collected, permit))
 }
 
@@ -203,23 +219,20 @@ fn unread(app: &App, error: &BodyError) -> Response<Body> {
 /// What a request is answered with: the text of an answer, or a response that needs no room.
 enum Served {
     Answer(Vec<u8>),
-    Other(Response<Body>),
+    Other(Box<Response<Body>>),
 }
 
 /// Sends an answer. What is `held`, its place among the calls that are worked on, is given back only when the answer
 /// was handed over.
 async fn deliver<H: Send + Unpin + 'static>(
     app: &App,
-    served: Served,
+    answer: Vec<u8>,
     changes: bool,
     held: H,
 ) -> Response<Body> {
-    match served {
-        Served::Other(response) => response,
-        Served::Answer(answer) => match app.answers.body(answer, changes, held).await {
-            Ok(body) => json(StatusCode::OK, body),
-            Err(NoRoom) => busy(None),
-        },
+    match app.answers.body(answer, changes, held).await {
+        Ok(body) => json(StatusCode::OK, body),
+        Err(NoRoom) => busy(None),
     }
 }
 
@@ -232,9 +245,9 @@ async fn single(
 ) -> Served {
     let served = serve(app, verified, entry, call, body).await;
     match (&call.id, served) {
-        (None, _) => Served::Other(accepted()),
+        (None, _) => Served::Other(Box::new(accepted())),
         (Some(_), Ok(answer)) => Served::Answer(answer),
-        (Some(id), Err(failure)) => Served::Other(failed(Some(id), failure)),
+        (Some(id), Err(failure)) => Served::Other(Box::new(failed(Some(id), failure))),
     }
 }
 
@@ -250,7 +263,10 @@ async fn serve(
         return Err(ErrorObject::method_not_found().into());
     };
     let time = Stopwatch::start();
-    let served = dispatch::serve(app, &verified.caller, entry, call, body).await;
+    let served = match dispatch::serve(app, &verified.caller, entry, call, body) {
+        Ok(served) => served.await,
+        Err(refused) => Err(refused),
+    };
     app.metrics.took(entry.method, time.elapsed());
     answered(app, Some(entry.method), served.as_ref().err().and_then(|failure| failure.error.kind()));
     served
@@ -279,7 +295,10 @@ async fn long_call(
     };
     if entry.method != MethodName::Watch {
         let served = single(app, verified, Some(entry), call, body).await;
-        return deliver(app, served, false, ()).await;
+        return match served {
+            Served::Answer(answer) => deliver(app, answer, false, ()).await,
+            Served::Other(response) => *response,
+        };
     }
     let opened = if gate::accepts_event_stream(headers) {
         stream::open(app, verified, call, body)
@@ -312,7 +331,7 @@ async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &B
         }
     }
     if answer.len() == 1 {
-        return Served::Other(accepted());
+        return Served::Other(Box::new(accepted()));
     }
     answer.push(b']');
     Served::Answer(answer)

@@ -24,6 +24,9 @@ const DEFAULT_WAIT_MS: u64 = 30_000;
 /// How long it waits at most: below the 60 s after which proxies give up, in milliseconds.
 const MAX_WAIT_MS: u64 = 50_000;
 
+/// What most answers to `tasks/get` have beside payloads, in bytes.
+const BESIDE_PAYLOADS: usize = 512;
+
 /// Rows of a list when nothing is said.
 const DEFAULT_ROWS: u64 = 100;
 /// Rows of a list at most.
@@ -87,7 +90,10 @@ pub(super) async fn owner_get(context: Context<'_>, params: TaskOnly) -> Result<
         Some(last) if last.shows(&read.task) => Ok(last.into_text()),
         _ => {
             let view = tasks_get::DetailedTask::from(views::snapshot(&read)?);
-            let text = Bytes::from(serde_json::to_vec(&view).map_err(|error| unwritten(&error))?);
+            // A text that grows is copied each time.
+            let mut text = Vec::with_capacity(read.payloads.total_bytes() + BESIDE_PAYLOADS);
+            serde_json::to_writer(&mut text, &view).map_err(|error| unwritten(&error))?;
+            let text = Bytes::from(text);
             shown.keep(&read.task, &text);
             Ok(text)
         }

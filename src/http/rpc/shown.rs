@@ -8,8 +8,9 @@
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use task_broker_core::{Task, TaskId};
 
 /// How much memory the texts may take, in bytes.
@@ -52,11 +53,11 @@ impl Weighter<TaskId, Shown> for ByBytes {
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::http) struct ShownTasks(Cache<TaskId, Shown, ByBytes>);
+pub(in crate::http) struct ShownTasks(Cache<TaskId, Shown, ByBytes, RandomState>);
 
 impl Default for ShownTasks {
     fn default() -> Self {
-        Self(Cache::with_weighter(PLACES, ALL_BYTES, ByBytes))
+        Self(Cache::with(PLACES, ALL_BYTES, ByBytes, RandomState::default(), DefaultLifecycle::default()))
     }
 }
 

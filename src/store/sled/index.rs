@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use parking_lot::RwLock;
 use task_broker_core::{Subject, Task, TaskId};
 
@@ -13,10 +14,13 @@ use crate::store::{ListPlace, Listed};
 /// Enough shards that a reader seldom meets the writer.
 const SHARDS: usize = 64;
 
+/// Heads by id. Ids are random bits that the broker has drawn itself, so nobody can choose ones that meet.
+type Heads = HashMap<TaskId, Arc<Task>, RandomState>;
+
 /// Shared by the writer, which alone publishes, and all readers.
 #[derive(Debug)]
 pub(super) struct Index {
-    shards: Vec<RwLock<HashMap<TaskId, Arc<Task>>>>,
+    shards: Vec<RwLock<Heads>>,
     order: RwLock<Order>,
     tally: Tally,
 }
@@ -62,7 +66,7 @@ impl Default for Index {
 }
 
 impl Index {
-    fn shard(&self, id: TaskId) -> Option<&RwLock<HashMap<TaskId, Arc<Task>>>> {
+    fn shard(&self, id: TaskId) -> Option<&RwLock<Heads>> {
         // Ids are random bits, so any byte spreads them evenly.
         self.shards.get(usize::from(id.as_bytes().last().copied().unwrap_or(0)) % SHARDS)
     }

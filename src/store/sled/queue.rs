@@ -109,6 +109,6 @@ impl Queue {
             self.jobs.send(queued).await.map_err(|_closed| StoreError::Broken)
         };
         let late = |_elapsed| StoreError::Unavailable { retry_after_ms: RETRY_AFTER_MS };
-        tokio::time::timeout(PATIENCE, queue).await.map_err(late)?
+        Box::pin(tokio::time::timeout(PATIENCE, queue)).await.map_err(late)?
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
+use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 use task_broker_core::{Effect, Event, PayloadRef, Rejection, Subject, Task, TaskId, Timestamp, Transition};
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -110,7 +111,7 @@ struct Staged {
 /// A group in the making.
 #[derive(Default)]
 struct Group {
-    staged: HashMap<TaskId, Staged>,
+    staged: HashMap<TaskId, Staged, RandomState>,
     events: Vec<(Subject, TaskId, Event)>,
     answers: Vec<Answer>,
     bytes: u64,
