@@ -39,14 +39,14 @@ pub(super) struct Known {
 
 impl Known {
     /// What the token is worth now.
-    pub(super) fn at(&self, now: Timestamp) -> Result<Verified, Unauthorized> {
+    pub(super) fn at(self, now: Timestamp) -> Result<Verified, Unauthorized> {
         if self.verified.valid_until.is_some_and(|end| end <= now) {
             return Err(Unauthorized::EXPIRED);
         }
         if self.valid_from.is_some_and(|start| now < start) {
             return Err(Unauthorized::NOT_YET);
         }
-        Ok(self.verified.clone())
+        Ok(self.verified)
     }
 }
 

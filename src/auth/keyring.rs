@@ -8,7 +8,7 @@ use task_broker_core::Timestamp;
 use tokio::sync::Notify;
 
 use super::Keys;
-use super::cache::TokenCache;
+use super::cache::{Known, TokenCache, TokenName};
 
 /// Where keys come from that may change while the broker runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +103,11 @@ impl Keyring {
     /// Tells that a token asks for a key by a name that is not known.
     pub(super) fn tell_unknown_key(&self) {
         self.unknown.notify_one();
+    }
+
+    /// What is known about the token of this name by the keys in force.
+    pub(super) fn known(&self, name: &TokenName) -> Option<Known> {
+        self.current.read().verified.get(name)
     }
 
     pub(super) fn current(&self) -> Arc<Snapshot> {

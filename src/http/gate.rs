@@ -23,6 +23,10 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn is_json_type(kind: &str) -> bool {
+    // As nearly everybody writes it.
+    if kind == "application/json" {
+        return true;
+    }
     let mut parts = kind.split(';');
     let json = parts.next().is_some_and(|name| name.trim().eq_ignore_ascii_case("application/json"));
     json && parts.all(|parameter| {

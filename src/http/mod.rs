@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::Router;
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use task_broker_core::Timestamp;
 use tokio_util::task::TaskTracker;
 use tower_http::cors::CorsLayer;
@@ -43,6 +43,9 @@ pub use self::tls::{Tls, TlsError};
 /// How much memory the bodies of all requests together may take, and all large answers together, in bytes: this, not the number of requests, is
 /// what bounds the process when many large ones come at once.
 const ALL_BODIES_BYTES: usize = 256 << 20;
+
+/// Where calls go.
+const RPC: &str = "/rpc";
 
 /// The limits and rules of the HTTP side.
 #[derive(Clone, Debug)]
@@ -145,18 +148,23 @@ impl App {
 
 /// The whole service.
 pub fn service(app: Arc<App>) -> Observed {
-    Observed::new(router(Arc::clone(&app)), app)
+    let rpc = rpc_route(&app);
+    Observed::new(rpc.clone().with_state(Arc::clone(&app)), router(rpc, Arc::clone(&app)), app)
 }
 
-/// Every path of the service.
-fn router(app: Arc<App>) -> Router {
+/// What is served at [`RPC`].
+fn rpc_route(app: &App) -> MethodRouter<Arc<App>> {
     let rpc = post(rpc::handle).fallback(rpc::wrong_method);
     // Only for pages that may call at all; without a list even their question is refused.
     let allowed: Vec<_> =
         app.settings.allow_origin.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect();
-    let rpc = if allowed.is_empty() { rpc } else { rpc.layer(cors(allowed)) };
+    if allowed.is_empty() { rpc } else { rpc.layer(cors(allowed)) }
+}
+
+/// Every path of the service.
+fn router(rpc: MethodRouter<Arc<App>>, app: Arc<App>) -> Router {
     Router::new()
-        .route("/rpc", rpc)
+        .route(RPC, rpc)
         .route("/export", post(export::handle).fallback(rpc::wrong_method))
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))

@@ -16,6 +16,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -197,10 +198,13 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let activity = Arc::new(Activity::new());
     let serving = Arc::clone(&activity);
     let io = TokioIo::new(Timed::new(stream, Arc::clone(&activity), limits));
+    // A service is called through `&mut`, which the library does not give; nobody else ever waits for this lock. A clone for
+    // each request would count up and down, on every processor, what all connections share.
+    let app = Mutex::new(app);
     let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
         let open = Activity::begin(&activity, &request);
         let ends = Arc::clone(&activity);
-        let answer = app.clone().call(request.map(|body| Body::new(Told { body, activity: ends })));
+        let answer = app.lock().call(request.map(|body| Body::new(Told { body, activity: ends })));
         async move { answer.await.map(|answer| answer.map(|body| Body::new(Counted { body, _open: open }))) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
