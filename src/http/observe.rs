@@ -58,8 +58,8 @@ impl Drop for OpenConnection {
 /// The router, watched.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// What the router has for the path of calls. Nearly every request is one, and to find the way anew each time costs as
-    /// much as to look up the task (`bench get`).
+    /// What the router has for the path of calls. Nearly every request is one, and to find the way anew each time makes a map
+    /// of extensions that nobody reads.
     rpc: MethodRouter,
     router: Router,
     app: Arc<App>,

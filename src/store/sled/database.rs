@@ -17,9 +17,9 @@ pub(super) const OPEN_LIMIT: Duration = Duration::from_mins(5);
 /// How often sled's own thread works, in milliseconds. It cleans at most one segment of 4 MiB each time (sled 0.34.7,
 /// `SegmentCleaner::pop` says that there was nothing when it has done with one), in 3 to 7 ms of one processor without a
 /// pause. With 100 ms that was most of what reads felt of a million tasks that expire (`bench expiry`). The price: while
-/// 100,000 tasks are replaced 20 times without a pause, the directory has up to 10.2 times their bytes instead of 5.3 (`bench
+/// 100,000 tasks are replaced 20 times without a pause, the directory has up to 10 times their bytes instead of 5.3 (`bench
 /// turnover`). At rest what is left is compacted.
-const CLEAN_EVERY_MS: u64 = 1000;
+const CLEAN_EVERY_MS: u64 = 2000;
 
 /// sled panics where its files are damaged.
 pub(super) fn bounded<T>(path: &Path, read: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
