@@ -44,9 +44,6 @@ pub use self::tls::{Tls, TlsError};
 /// what bounds the process when many large ones come at once.
 const ALL_BODIES_BYTES: usize = 256 << 20;
 
-/// Where calls go.
-const RPC: &str = "/rpc";
-
 /// The limits and rules of the HTTP side.
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
@@ -152,7 +149,7 @@ pub fn service(app: Arc<App>) -> Observed {
     Observed::new(rpc.clone().with_state(Arc::clone(&app)), router(rpc, Arc::clone(&app)), app)
 }
 
-/// What is served at [`RPC`].
+/// What is served at `/rpc`.
 fn rpc_route(app: &App) -> MethodRouter<Arc<App>> {
     let rpc = post(rpc::handle).fallback(rpc::wrong_method);
     // Only for pages that may call at all; without a list even their question is refused.
@@ -164,7 +161,7 @@ fn rpc_route(app: &App) -> MethodRouter<Arc<App>> {
 /// Every path of the service.
 fn router(rpc: MethodRouter<Arc<App>>, app: Arc<App>) -> Router {
     Router::new()
-        .route(RPC, rpc)
+        .route("/rpc", rpc)
         .route("/export", post(export::handle).fallback(rpc::wrong_method))
         .route("/livez", get(probes::livez))
         .route("/readyz", get(probes::readyz))

@@ -16,7 +16,7 @@ use tokio::task::futures::TaskLocalFuture;
 use tower::Service;
 use tracing::Level;
 
-use super::{App, RPC};
+use super::App;
 use crate::clock::Stopwatch;
 use crate::request::{self, Current, RequestId};
 use crate::traces::RequestSpan;
@@ -87,7 +87,7 @@ impl Service<Request<Body>> for Observed {
         let began = tracing::enabled!(Level::DEBUG).then(Stopwatch::start);
         let given = request.headers().get(REQUEST_ID).map(HeaderValue::as_bytes);
         let id = RequestId::given_or_new(given);
-        let is_rpc = request.uri().path() == RPC;
+        let is_rpc = request.uri().path() == "/rpc";
         let traces = self.app.traces.as_ref().filter(|_| is_rpc);
         let span = traces.map(|traces| {
             let parent = request.headers().get(TRACE_PARENT);
