@@ -141,6 +141,11 @@ async fn clients_that_send_their_bodies_slowly_keep_no_place() {
     for connection in &mut slow {
         connection.send(&post);
     }
+    // The broker has begun to read: before that all places are free too.
+    poll_until(Duration::from_secs(10), "a slow client has a place", async || {
+        (in_progress(&client).await > 0).then_some(())
+    })
+    .await;
     // Each has a place for a moment at most, and the next one after it.
     poll_until(Duration::from_secs(10), "all places are free, though no body is complete", async || {
         (in_progress(&client).await == 0).then_some(())
