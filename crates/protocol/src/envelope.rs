@@ -116,7 +116,8 @@ pub enum Parsed<'a> {
 /// Reads the body of a request. Takes any bytes, never recurses, and decodes nothing of a batch that is too long.
 #[must_use]
 pub fn parse(body: &Bytes) -> Parsed<'_> {
-    // Nearly every body is one of these two, and is read in as few walks over it as can be: the payloads are in it.
+    // Nearly every body is one of these two, and is read in as few walks over it as can be: the payloads are in it. What is no
+    // UTF-8 is flawed as an empty body is.
     let text = str::from_utf8(body).unwrap_or_default();
     if kind_of(body) == Some(JsonKind::Array) {
         if let Some(calls) = elements(text, MAX_BATCH).filter(|calls| !calls.is_empty()) {

@@ -107,10 +107,7 @@ pub(super) fn handle(
                 (served, changes)
             }
         };
-        match served {
-            Served::Answer(answer) => deliver(&app, answer, changes, permit).await,
-            Served::Other(response) => *response,
-        }
+        deliver(&app, served, changes, permit).await
     }
 }
 
@@ -226,10 +223,14 @@ enum Served {
 /// was handed over.
 async fn deliver<H: Send + Unpin + 'static>(
     app: &App,
-    answer: Vec<u8>,
+    served: Served,
     changes: bool,
     held: H,
 ) -> Response<Body> {
+    let answer = match served {
+        Served::Answer(answer) => answer,
+        Served::Other(response) => return *response,
+    };
     match app.answers.body(answer, changes, held).await {
         Ok(body) => json(StatusCode::OK, body),
         Err(NoRoom) => busy(None),
@@ -295,10 +296,7 @@ async fn long_call(
     };
     if entry.method != MethodName::Watch {
         let served = single(app, verified, Some(entry), call, body).await;
-        return match served {
-            Served::Answer(answer) => deliver(app, answer, false, ()).await,
-            Served::Other(response) => *response,
-        };
+        return deliver(app, served, false, ()).await;
     }
     let opened = if gate::accepts_event_stream(headers) {
         stream::open(app, verified, call, body)

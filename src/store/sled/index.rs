@@ -14,7 +14,7 @@ use crate::store::{ListPlace, Listed};
 /// Enough shards that a reader seldom meets the writer.
 const SHARDS: usize = 64;
 
-/// Heads by id. Ids are random bits that the broker has drawn itself, so nobody can choose ones that meet.
+/// Heads by id. Ids are random bits that a broker has drawn, and the hash has a seed of its own, so nobody can choose ones that meet.
 type Heads = HashMap<TaskId, Arc<Task>, RandomState>;
 
 /// Shared by the writer, which alone publishes, and all readers.

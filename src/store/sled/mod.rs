@@ -187,10 +187,11 @@ impl SledStore {
     /// Whether a task that was found expired may be alive again by now; see [`extending`].
     async fn may_live_on(&self, task: &Task, now: Timestamp) -> bool {
         // What follows is large and rare, and would make the future of every read large.
-        task.is_expired(now) && Box::pin(self.is_being_extended(task)).await
+        task.is_expired(now) && Box::pin(self.settle_end(task)).await
     }
 
-    async fn is_being_extended(&self, task: &Task) -> bool {
+    /// Waits until it is settled whether a task that was found expired lives on, and makes its end durable if it does not.
+    async fn settle_end(&self, task: &Task) -> bool {
         if self.shared.extending.settle(task.id).await {
             return true;
         }
