@@ -102,18 +102,18 @@ pub(crate) struct Ratio {
     pub(crate) of: usize,
     /// The place of the one that it is divided by.
     pub(crate) by: usize,
-    /// What is hoped for.
-    pub(crate) aim: Option<f64>,
+    /// What its median must reach, if there is such a limit.
+    pub(crate) limit: Option<f64>,
 }
 
 /// Lets the arms take turns: each round measures every one of them, and each round another one comes first. Prints
-/// what it measures.
+/// what it measures. Whether the limits were kept.
 pub(crate) async fn compare<C: Client>(
     mut arms: Vec<Arm<C>>,
     rounds: Rounds,
     duration: Duration,
     wanted: &[Ratio],
-) -> Result<()> {
+) -> Result<bool> {
     for arm in &mut arms {
         arm.closed(WARM_UP).await?;
     }
@@ -126,18 +126,18 @@ pub(crate) async fn compare<C: Client>(
         }
         arms.rotate_right(first);
     }
-    report(&mut arms, wanted);
+    let kept = report(&mut arms, wanted);
     for arm in arms {
         arm.stop().await?;
     }
-    Ok(())
+    Ok(kept)
 }
 
-fn report<C: Client>(arms: &mut [Arm<C>], wanted: &[Ratio]) {
+fn report<C: Client>(arms: &mut [Arm<C>], wanted: &[Ratio]) -> bool {
     let pairs: Vec<_> = wanted
         .iter()
-        .filter_map(|ratio| Some((arms.get(ratio.of)?, arms.get(ratio.by)?, ratio.aim)))
-        .map(|(of, by, aim)| (of, by, aim, ratios(of, by)))
+        .filter_map(|ratio| Some((arms.get(ratio.of)?, arms.get(ratio.by)?, ratio.limit)))
+        .map(|(of, by, limit)| (of, by, limit, ratios(of, by)))
         .collect();
 
     let header: Vec<String> = std::iter::once("round".to_owned())
@@ -158,12 +158,18 @@ fn report<C: Client>(arms: &mut [Arm<C>], wanted: &[Ratio]) {
     table::print(&header.iter().map(String::as_str).collect::<Vec<_>>(), &rows);
 
     println!();
-    for (of, by, aim, ratios) in &pairs {
+    let mut broken = Vec::new();
+    for (of, by, limit, ratios) in &pairs {
         let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ratios.iter().copied().fold(0.0, f64::max);
-        let aim = aim.map(|aim| format!(", aim {aim:.2}")).unwrap_or_default();
         let median = median(ratios.iter().copied());
-        println!("median ratio {} / {}: {median:.3} ({low:.3} to {high:.3}){aim}", of.name, by.name);
+        let what = format!("{} / {}", of.name, by.name);
+        let beside = limit.map(|limit| format!(", limit {limit:.2}")).unwrap_or_default();
+        println!("median ratio {what}: {median:.3} ({low:.3} to {high:.3}){beside}");
+        // A ratio of nothing is no number, and keeps no limit.
+        if limit.is_some_and(|limit| median.partial_cmp(&limit).is_none_or(std::cmp::Ordering::is_lt)) {
+            broken.push(what);
+        }
         let processor = by.micros(by.measured.processor) / of.micros(of.measured.processor);
         println!("  by the servers' processor time alone: {processor:.3}");
     }
@@ -188,6 +194,10 @@ fn report<C: Client>(arms: &mut [Arm<C>], wanted: &[Ratio]) {
         &["all rounds", "median ops/s", "p50 ms", "p99 ms", "server CPU us/op", "generator's"],
         &rows,
     );
+    for what in &broken {
+        println!("BROKEN: {what} is below its limit");
+    }
+    broken.is_empty()
 }
 
 fn ratios<C>(of: &Arm<C>, by: &Arm<C>) -> Vec<f64> {

@@ -65,8 +65,8 @@ impl Command {
     /// True if what has limits has kept them.
     async fn run(self) -> Result<bool> {
         match self {
-            Self::Get(args) => get::run(args).await?,
-            Self::Lifecycle(args) => lifecycle::run(args).await?,
+            Self::Get(args) => return get::run(args).await,
+            Self::Lifecycle(args) => return lifecycle::run(args).await,
             Self::OpenLoop(args) => open_loop::run(args).await?,
             Self::Waits(args) => waits::run(args).await?,
             Self::Client(args) => client::run(args).await?,
@@ -74,7 +74,7 @@ impl Command {
             Self::Overload(args) => return overload::run(args).await,
             Self::Million(args) => return million::run(args).await,
             Self::Expiry(args) => return expiry::run(args).await,
-            Self::Status(args) => status::run(args).await?,
+            Self::Status(args) => return status::run(args).await,
             Self::Turnover(args) => return turnover::run(args).await,
             Self::BaselineServer(args) => baseline::run(args).await?,
         }

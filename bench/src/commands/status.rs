@@ -13,7 +13,7 @@ use crate::payload;
 use crate::rpc::{self, Created, Outcome};
 
 /// A change may cost twice as much, so half as many a second are enough.
-const AIM: f64 = 0.5;
+const LIMIT: f64 = 0.5;
 
 /// Arguments of `status`.
 #[derive(Debug, clap::Args)]
@@ -33,8 +33,8 @@ pub(crate) struct Args {
     argument_bytes: u32,
 }
 
-/// Measures and prints.
-pub(crate) async fn run(args: Args) -> Result<()> {
+/// Measures and prints. Whether the limit was kept.
+pub(crate) async fn run(args: Args) -> Result<bool> {
     let directory = args.target.directory()?;
     println!("store/setStatus, {} connections, a task each", args.connections);
     println!("{}", args.target.describe());
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         arms.push(Arm::new(name, server, clients));
     }
     let round = std::time::Duration::from_secs(args.seconds);
-    arm::compare(arms, args.rounds, round, &[Ratio { of: 0, by: 1, aim: Some(AIM) }]).await
+    arm::compare(arms, args.rounds, round, &[Ratio { of: 0, by: 1, limit: Some(LIMIT) }]).await
 }
 
 /// Says again and again how far its task has got.
