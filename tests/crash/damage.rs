@@ -377,7 +377,7 @@ fn check_knows() -> bool {
     })
 }
 
-fn broker() -> std::process::Command {
+pub(crate) fn broker() -> std::process::Command {
     std::process::Command::new(
         std::env::var_os("BROKER_UNDER_TEST").unwrap_or(env!("CARGO_BIN_EXE_task-broker").into()),
     )

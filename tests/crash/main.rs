@@ -29,6 +29,7 @@ mod kills;
 mod load;
 mod long;
 mod model;
+mod older;
 mod power;
 mod restarts;
 mod retries;

@@ -11,19 +11,18 @@ use ::sled::Db;
 use task_broker_core::TaskId;
 
 use super::census::Census;
-use super::checkpoint::Checkpoint;
 use super::compaction::size_of;
 use super::database::{bounded, open_sled, remove_stale_snapshots, sled_says};
 use super::directory::{DirectoryError, free_bytes, watch};
 use super::journal::{Replayed, replay};
-use super::loading::{FORMAT, Loaded, open_segments, read_facts, read_format};
+use super::loading::{FORMAT, Facts, Loaded, newest_file, open_segments, read_facts, read_format};
 use super::migration::older::{Fault, Take};
 use super::migration::{format_1, format_2};
 use super::open::{OpenError, has_blobs};
 use super::overlay::Layer;
 use super::stored::read_payload;
 use super::tree::Tree;
-use super::{keys, seal};
+use super::{keys, reached, seal};
 use crate::store::{ListPlace, StoreError, random_name};
 
 /// Room that is left alone where the copy is made, in bytes.
@@ -225,7 +224,7 @@ impl Finding<'_> {
         let mut journal = None;
         if let Some(facts) = &facts {
             self.checked.store_id.clone_from(&facts.store_id);
-            journal = self.look_at_journal(path, &facts.checkpoint)?;
+            journal = self.look_at_journal(path, facts)?;
         }
         let census = journal.as_ref().zip(facts.as_ref()).map(|(replayed, facts)| {
             self.checked.clean = facts.checkpoint.clean && replayed.frames == 0;
@@ -253,7 +252,7 @@ impl Finding<'_> {
     fn look_at_journal(
         &mut self,
         path: &Path,
-        checkpoint: &Checkpoint,
+        Facts { checkpoint, reached, .. }: &Facts,
     ) -> Result<Option<Replayed>, CheckError> {
         let Some(segments) = self.good(open_segments(path, checkpoint))? else { return Ok(None) };
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -264,6 +263,9 @@ impl Finding<'_> {
                 Ok(None)
             }
             Ok(Ok(replayed)) => {
+                if let Some(what) = reached::missing(*reached, &replayed) {
+                    self.fault(&format!("{}: {what}", name(newest_file(&segments, *reached))));
+                }
                 self.checked.frames = replayed.frames;
                 let torn = replayed.cut.as_ref();
                 self.checked.torn = torn

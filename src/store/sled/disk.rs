@@ -107,6 +107,7 @@ impl Disk {
             let path = self.journal.path().to_owned();
             CommitError::Journal { path, error }
         })?;
+        self.follower.has_come_to(self.journal.position());
         self.census = census;
         self.waiting_since.get_or_insert(now);
         // Parts of the frame, not of the requests: what waits for sled is then as large as the journal, at most.

@@ -15,7 +15,7 @@ use super::checkpoint::Checkpoint;
 use super::database::{bounded, open_sled, sled_says};
 use super::directory::free_bytes;
 use super::journal::{SECTOR, SLOTS, Segment};
-use super::loading::{FORMAT, Facts, open_segments, read_all, read_facts, read_journal};
+use super::loading::{FORMAT, open_segments, read_all, read_facts, read_journal};
 use super::open::{OpenError, failed, leave_open, root_of};
 use super::overlay::{Layer, Pending};
 use super::tree::{Tree, TreeError};
@@ -145,10 +145,10 @@ impl Draft {
 fn prove(path: &Path, cache_bytes: u64, census: Census) -> Result<(), OpenError> {
     let damaged = |what: String| OpenError::Damaged { path: path.to_owned(), what };
     let db = open_sled(path, cache_bytes)?;
-    let Facts { checkpoint, .. } = bounded(path, || read_facts(&db, path))?;
-    let replayed = read_journal(&open_segments(path, &checkpoint)?, &checkpoint)?;
+    let facts = bounded(path, || read_facts(&db, path))?;
+    let replayed = read_journal(&open_segments(path, &facts.checkpoint)?, &facts)?;
     let loaded = read_all(&db, path, &replayed.layer)?;
-    let missed = [checkpoint.census, loaded.census].into_iter().find_map(|found| census.misses(found));
+    let missed = [facts.checkpoint.census, loaded.census].into_iter().find_map(|found| census.misses(found));
     if let Some(what) = missed {
         return Err(damaged(what));
     }

@@ -20,6 +20,7 @@ use super::directory;
 use super::journal::{Position, SECTOR, Segment, slot_of};
 use super::orphans::Orphans;
 use super::overlay::{Layer, Overlay};
+use super::reached::NOTE_EVERY;
 use super::renewer::{self, Renewer};
 use super::tree::{Tree, TreeError, bounded};
 use super::writer::{STUCK_MS, Shared};
@@ -117,6 +118,8 @@ pub(super) struct Line {
     renewing: AtomicBool,
     /// Somebody waits until it has followed.
     awaited: AtomicBool,
+    /// The newest frame that is durable.
+    durable: Mutex<Position>,
 }
 
 impl std::fmt::Debug for Line {
@@ -183,6 +186,7 @@ impl Follower {
             progress: AtomicU64::new(shared.clock.now().as_millis()),
             renewing: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
+            durable: Mutex::new(checkpoint.position),
         });
         let thread = Thread {
             tree,
@@ -193,6 +197,7 @@ impl Follower {
             spare_bytes,
             orphans,
             renewer,
+            noted: Noted { position: checkpoint.position, time: Stopwatch::start() },
         };
         let thread = std::thread::Builder::new().name("store-follower".into()).spawn(move || thread.run())?;
         Ok(Self { line, shared, thread: Some(thread) })
@@ -201,6 +206,11 @@ impl Follower {
     /// For probes.
     pub(super) fn line(&self) -> Arc<Line> {
         Arc::clone(&self.line)
+    }
+
+    /// Tells how far the journal has come, durably.
+    pub(super) fn has_come_to(&self, position: Position) {
+        *self.line.durable.lock() = position;
     }
 
     /// Whether it has followed.
@@ -315,6 +325,35 @@ struct Thread {
     spare_bytes: u64,
     orphans: Orphans,
     renewer: Renewer,
+    noted: Noted,
+}
+
+/// How far the journal had come when that was noted last, or, with an older time, when it was opened.
+struct Noted {
+    position: Position,
+    time: Stopwatch,
+}
+
+impl Noted {
+    /// Notes how far the journal has come, if that is due.
+    fn follow(&mut self, tree: &mut Tree, line: &Line, spare_bytes: u64) -> Result<(), TreeError> {
+        if self.time.elapsed() < NOTE_EVERY {
+            return Ok(());
+        }
+        let durable = *line.durable.lock();
+        if durable != self.position && has_room(tree, spare_bytes) {
+            tree.note(&durable)?;
+            self.position = durable;
+        }
+        self.time = Stopwatch::start();
+        Ok(())
+    }
+}
+
+/// Whether there is room for what nobody waits for.
+fn has_room(tree: &mut Tree, spare_bytes: u64) -> bool {
+    let free = directory::free_bytes(tree.path()).is_ok_and(|room| room >= spare_bytes);
+    free && tree.hold_room().unwrap_or(false)
 }
 
 /// Says that the thread has failed, however it ends, unless it has said something better.
@@ -386,6 +425,7 @@ impl Thread {
                     return Ok(work);
                 }
             }
+            self.noted.follow(&mut self.tree, &self.line, self.spare_bytes)?;
             if !self.orphans.is_done() {
                 self.remove_orphans();
             } else if self.renewer.is_idle() {
@@ -411,14 +451,15 @@ impl Thread {
         self.line.renewing.store(false, Ordering::Release);
         if turned? {
             self.line.state.lock().moved = Some(self.tree.directory().to_owned());
+            // Nothing is noted in the copy yet.
+            self.noted.position = Position::default();
         }
         Ok(())
     }
 
     /// One step.
     fn remove_orphans(&mut self) {
-        let free = directory::free_bytes(self.tree.path()).is_ok_and(|room| room >= self.spare_bytes);
-        if !free || !self.tree.hold_room().unwrap_or(false) {
+        if !has_room(&mut self.tree, self.spare_bytes) {
             return;
         }
         if let Err(error) = self.orphans.step(&mut self.tree, &self.shared) {
@@ -435,7 +476,7 @@ impl Thread {
         census: Census,
         clock: Timestamp,
     ) -> Result<(), TreeError> {
-        let Self { tree, line, shared, spare_bytes, .. } = self;
+        let Self { tree, line, shared, spare_bytes, noted, .. } = self;
         let directory = tree.directory().to_owned();
         let mut seen = 0;
         let mut stint = Stopwatch::start();
@@ -447,6 +488,7 @@ impl Thread {
                 stint = Stopwatch::start();
             }
             line.progress.store(shared.clock.now().as_millis(), Ordering::Release);
+            noted.follow(tree, line, *spare_bytes)?;
             if seen % LOOK_EVERY == 0 || !tree.hold_room()? {
                 wait_for_room(line, tree, &directory, *spare_bytes)?;
             }

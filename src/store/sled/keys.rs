@@ -40,6 +40,8 @@ pub(super) const STORE_ID: &[u8] = b"mid";
 pub(super) const OWNER_FROM: &[u8] = b"mowner-from";
 /// How far sled has followed the journal, and what it must hold then.
 pub(super) const CHECKPOINT: &[u8] = b"mcheckpoint";
+/// How far the journal has come, as far as was noted; see [`super::reached`].
+pub(super) const REACHED: &[u8] = b"mreached";
 
 /// The key of a head.
 pub(super) fn head(place: ListPlace) -> Vec<u8> {

@@ -13,14 +13,14 @@ use super::checkpoint::Checkpoint;
 use super::database::{bounded, sled_says};
 use super::index::Index;
 use super::intern::Interner;
-use super::journal::{Replayed, SECTOR, SLOTS, Segment, replay};
+use super::journal::{Position, Replayed, SECTOR, SLOTS, Segment, replay, slot_of};
 use super::ledger::Ledger;
 use super::open::OpenError;
 use super::overlay::Layer;
 use super::proof::LargePayloads;
 use super::seal::Broken;
 use super::stored::Stored;
-use super::{keys, record, seal};
+use super::{keys, reached, record, seal};
 use crate::store::ListPlace;
 
 /// The version of the layout on disk. See migrations/README.md.
@@ -54,7 +54,7 @@ pub(super) fn open_segments(path: &Path, checkpoint: &Checkpoint) -> Result<[Seg
 /// Reads what sled may not have yet.
 pub(super) fn read_journal(
     segments: &[Segment; SLOTS],
-    checkpoint: &Checkpoint,
+    Facts { checkpoint, reached, .. }: &Facts,
 ) -> Result<Replayed, OpenError> {
     let replayed = replay(segments, checkpoint.key, checkpoint.position)
         .map_err(|(path, error)| OpenError::Io { path, error })?
@@ -62,6 +62,9 @@ pub(super) fn read_journal(
             what: format!("offset {}: {}", damage.offset, damage.what),
             path: damage.path,
         })?;
+    if let Some(what) = reached::missing(*reached, &replayed) {
+        return Err(OpenError::Damaged { path: newest_file(segments, *reached).to_owned(), what });
+    }
     if let Some(cut) = &replayed.cut {
         tracing::warn!(
             file = %cut.path.display(),
@@ -73,10 +76,19 @@ pub(super) fn read_journal(
     Ok(replayed)
 }
 
+/// The file in which the group is that was noted last.
+pub(super) fn newest_file(segments: &[Segment; SLOTS], reached: Option<Position>) -> &Path {
+    let [first, second] = segments;
+    let slot = slot_of(reached.unwrap_or_default().generation);
+    if slot == 0 { first.path() } else { second.path() }
+}
+
 pub(super) struct Facts {
     pub(super) store_id: String,
     pub(super) owner_from: OwnerFrom,
     pub(super) checkpoint: Checkpoint,
+    /// How far the journal had come when that was noted last.
+    pub(super) reached: Option<Position>,
 }
 
 /// A fact about the store.
@@ -114,7 +126,8 @@ pub(super) fn read_facts(db: &Db, path: &Path) -> Result<Facts, OpenError> {
     let store_id = store_id.map_err(|_text| damaged("the store's id is no text".into()))?;
     let checkpoint = Checkpoint::decode(&fact(db, path, keys::CHECKPOINT, "the checkpoint")?);
     let checkpoint = checkpoint.map_err(|broken| damaged(format!("the checkpoint: {broken}")))?;
-    Ok(Facts { store_id, owner_from: read_owner_from(db, path)?, checkpoint })
+    let reached = reached::read(db).map_err(damaged)?;
+    Ok(Facts { store_id, owner_from: read_owner_from(db, path)?, checkpoint, reached })
 }
 
 /// What the heads say.

@@ -38,6 +38,7 @@ mod overlay;
 mod payloads;
 mod proof;
 mod queue;
+mod reached;
 mod record;
 mod renewal;
 mod renewer;

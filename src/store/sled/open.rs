@@ -203,9 +203,10 @@ pub(super) fn open_generation(directory: Directory, db: Db) -> Result<Opened, Op
         FORMAT => {}
         found => return Err(OpenError::Format { path, found }),
     }
-    let Facts { store_id, owner_from, mut checkpoint } = bounded(&path, || read_facts(&db, &path))?;
-    let segments = open_segments(&path, &checkpoint)?;
-    let replayed = read_journal(&segments, &checkpoint)?;
+    let facts = bounded(&path, || read_facts(&db, &path))?;
+    let segments = open_segments(&path, &facts.checkpoint)?;
+    let replayed = read_journal(&segments, &facts)?;
+    let Facts { store_id, owner_from, mut checkpoint, .. } = facts;
     let loaded = read_all(&db, &path, &replayed.layer)?;
     let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
     if let Some(what) = census.misses(loaded.census) {

@@ -14,11 +14,12 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::checkpoint::Checkpoint;
 use super::database::sled_says;
 use super::intern::Interner;
+use super::journal::Position;
 use super::overlay::{Layer, Pending};
 use super::renewal::Renewal;
 use super::room::LOOK_EVERY_BYTES;
 use super::stored::{INLINE, Stored, pointer};
-use super::{bundle, keys, record, room, seal};
+use super::{bundle, keys, reached, record, room, seal};
 use crate::store::ListPlace;
 
 /// How much may be written to sled between two syncs: it reuses segments that it believes synced, so unsynced
@@ -134,6 +135,15 @@ impl Tree {
             self.sync()?;
             let value = checkpoint.seal().map_err(|_what| TreeError::Encode)?;
             self.db.insert(keys::CHECKPOINT, value)?;
+            self.sync()
+        })
+    }
+
+    /// Notes, durably, how far the journal has come. Of a copy that is being made this is no part.
+    pub(super) fn note(&mut self, position: &Position) -> Result<(), TreeError> {
+        bounded(|| {
+            let value = reached::note(position).map_err(|_what| TreeError::Encode)?;
+            self.db.insert(keys::REACHED, value)?;
             self.sync()
         })
     }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::sector::{SECTOR, blank};
@@ -88,10 +88,19 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// Writes sectors from number `at` on, and syncs them.
+    /// Writes sectors from number `at` on, and syncs them. It is an error too where nobody would find them again: a process
+    /// can go on writing to a file that somebody has deleted, and one that was cut grows again with nothing in the gap.
     pub(super) fn write(&self, at: u64, sectors: &[u8]) -> io::Result<()> {
         self.file.write_all_at(sectors, at * SECTOR as u64)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        let found = self.file.metadata()?;
+        if found.nlink() == 0 {
+            return Err(io::Error::other("the file was deleted"));
+        }
+        if found.len() < self.sectors * SECTOR as u64 {
+            return Err(io::Error::other("the file was cut"));
+        }
+        Ok(())
     }
 }
 

@@ -31,8 +31,9 @@ pub(super) fn copy(
     cache_bytes: u64,
     step: &mut dyn FnMut(u64),
 ) -> Result<u64, OpenError> {
-    let Facts { store_id, owner_from, checkpoint } = bounded(path, || read_facts(db, path))?;
-    let replayed = read_journal(&open_segments(path, &checkpoint)?, &checkpoint)?;
+    let facts = bounded(path, || read_facts(db, path))?;
+    let replayed = read_journal(&open_segments(path, &facts.checkpoint)?, &facts)?;
+    let Facts { store_id, owner_from, checkpoint, .. } = facts;
     let (census, clock) = replayed.newest.unwrap_or((checkpoint.census, checkpoint.clock()));
     let mut draft = Draft::new(new, cache_bytes)?;
     let clock = clock.max(checkpoint.clock());
