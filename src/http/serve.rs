@@ -216,7 +216,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
                 if let Some(RestAfter(time)) = answer.extensions().get() {
                     open.rest_afterwards(*time);
                 }
-                answer.map(|body| Body::new(Counted { body, _open: open }))
+                answer.map(|body| Body::new(Counted::new(body, open)))
             })
         }
     });

@@ -1,5 +1,6 @@
 //! What happens on one connection, as far as its time limits need to know.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,6 +11,7 @@ use axum::body::{Body, HttpBody};
 use axum::http::{Request, Version};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// What happens on one connection.
@@ -34,6 +36,8 @@ pub(super) struct Activity {
     last_done: AtomicU64,
     /// Until when nothing is read, in milliseconds after `began`; 0 when it is.
     rests_until: AtomicU64,
+    /// Answers of a multiplexed connection that are ready, and since when nothing was taken of each.
+    untaken: Mutex<HashMap<usize, Instant>>,
 }
 
 impl Activity {
@@ -48,6 +52,7 @@ impl Activity {
             began: Instant::now(),
             last_done: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
+            untaken: Mutex::default(),
         }
     }
 
@@ -81,6 +86,15 @@ impl Activity {
         }
         self.rests_until.store(0, Ordering::Release);
         None
+    }
+
+    /// Since when nothing was taken of some answer that is ready, on a multiplexed connection: there the peer says for each
+    /// how much it takes, and while that is nothing, nothing is written that could be seen to stall.
+    pub(super) fn untaken_since(&self) -> Option<Instant> {
+        if !self.multiplexed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.untaken.lock().values().min().copied()
     }
 
     fn passed(&self) -> u64 {
@@ -179,10 +193,47 @@ impl Drop for OpenRequest {
     }
 }
 
+/// An answer of which something is still to be taken.
+struct Untaken {
+    activity: Arc<Activity>,
+    number: usize,
+}
+
+impl Untaken {
+    fn new(activity: &Arc<Activity>) -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let untaken = Self { activity: Arc::clone(activity), number: NEXT.fetch_add(1, Ordering::Relaxed) };
+        untaken.take();
+        untaken
+    }
+
+    /// Something was taken.
+    fn take(&self) {
+        self.activity.untaken.lock().insert(self.number, Instant::now());
+    }
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        self.activity.untaken.lock().remove(&self.number);
+    }
+}
+
 /// An answer's body; its request is over when it is.
 pub(super) struct Counted {
-    pub(super) body: Body,
-    pub(super) _open: OpenRequest,
+    body: Body,
+    untaken: Option<Untaken>,
+    _open: OpenRequest,
+}
+
+impl Counted {
+    /// The body of the answer to a request. One that is there as a whole must be taken; a stream is there only as far as
+    /// something has happened.
+    pub(super) fn new(body: Body, open: OpenRequest) -> Self {
+        let must_be_taken = open.0.multiplexed.load(Ordering::Acquire)
+            && body.size_hint().exact().is_some_and(|length| length > 0);
+        Self { untaken: must_be_taken.then(|| Untaken::new(&open.0)), body, _open: open }
+    }
 }
 
 impl HttpBody for Counted {
@@ -193,6 +244,9 @@ impl HttpBody for Counted {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Some(untaken) = &self.untaken {
+            untaken.take();
+        }
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

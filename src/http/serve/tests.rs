@@ -15,11 +15,15 @@ struct Server {
 }
 
 async fn server(head_ms: u64, idle_ms: u64) -> Server {
-    let limits = ConnectionLimits {
+    server_with(ConnectionLimits {
         head: Duration::from_millis(head_ms),
         idle: Duration::from_millis(idle_ms),
         ..ConnectionLimits::default()
-    };
+    })
+    .await
+}
+
+async fn server_with(limits: ConnectionLimits) -> Server {
     let slow = || async {
         sleep(Duration::from_millis(600)).await;
         "slow"
@@ -160,4 +164,55 @@ async fn half_a_head_does_not_hold_up_the_end() {
     stream.read_exact(&mut first).await.unwrap();
     server.shutdown.cancel();
     tokio::time::timeout(PATIENCE, server.served).await.expect("the end waits for half a head").unwrap();
+}
+
+/// A client of HTTP/2 that takes so many bytes of each answer and no more, until it reads on.
+async fn http_2(
+    server: &Server,
+    window: u32,
+) -> (hyper::client::conn::http2::SendRequest<Body>, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(window);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn get_root() -> Request<Body> {
+    Request::get("http://x/").body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn an_http_2_peer_that_takes_nothing_of_one_answer_is_given_up_whatever_else_it_does() {
+    let limits = ConnectionLimits { stall: Duration::from_millis(300), ..ConnectionLimits::default() };
+    let server = server_with(limits).await;
+    let (mut sender, connection) = http_2(&server, 0).await;
+    let began = Instant::now();
+    let first = sender.send_request(get_root()).await.unwrap();
+    // It goes on asking, so the connection is never silent.
+    let asks = async {
+        while sender.send_request(get_root()).await.is_ok() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, asks).await.expect("an answer that nobody takes is held for ever");
+    assert!(began.elapsed() >= Duration::from_millis(290), "not before its time");
+    drop((first, connection.await));
+}
+
+#[tokio::test]
+async fn an_http_2_peer_that_takes_its_answers_is_not_given_up() {
+    let limits = ConnectionLimits { stall: Duration::from_millis(100), ..ConnectionLimits::default() };
+    let server = server_with(limits).await;
+    let (mut sender, connection) = http_2(&server, 65_535).await;
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(400) {
+        let answer = sender.send_request(get_root()).await.unwrap();
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+        assert_eq!(body.to_bytes(), "ok");
+        // Nothing is open for longer than a stall may last.
+        sleep(Duration::from_millis(150)).await;
+    }
+    drop(sender);
+    connection.await.unwrap().unwrap();
 }

@@ -47,7 +47,7 @@ impl<S: AsyncRead> Timed<S> {
         }
     }
 
-    /// When the peer is given up if nothing happens; nothing while a request is being served.
+    /// When the peer is given up if nothing happens; nothing while a request is being served, unless its answer is not taken.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
         let requests = self.activity.requests.load(Ordering::Acquire);
         if requests != self.requests {
@@ -55,7 +55,7 @@ impl<S: AsyncRead> Timed<S> {
             self.head_began = None;
         }
         if self.activity.is_serving() {
-            return None;
+            return self.activity.untaken_since().map(|since| since + self.limits.stall);
         }
         if self.activity.has_begun_another() {
             let began = *self.head_began.get_or_insert_with(Instant::now);
