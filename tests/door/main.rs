@@ -31,6 +31,7 @@ mod load;
 mod owners;
 mod rates;
 mod tls;
+mod untaken;
 
 use std::path::{Path, PathBuf};
 

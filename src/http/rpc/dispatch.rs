@@ -14,9 +14,10 @@ use super::failure::Failure;
 use super::{reads, worker};
 use crate::broker::Refusal;
 use crate::http::App;
+use crate::http::answer::Answer;
 
-/// The answer to a call, whole; nothing for a notification.
-type Answering<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Failure>> + Send + 'a>>;
+/// The answer to a call.
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
 /// Serves one call.
 ///
@@ -36,32 +37,35 @@ pub(super) fn serve<'a>(
     let id = call.id.as_ref();
     Ok(match entry.method {
         MethodName::Info => boxed(id, ready(Ok(reads::info(context)))),
-        MethodName::Create => boxed(id, worker::create(context, params(call, body)?)),
+        MethodName::Create => change(id, worker::create(context, params(call, body)?), |made| made.created),
         MethodName::Get => boxed(id, reads::get(context, Right::Creator, params(call, body)?)),
         MethodName::Wait => boxed(id, reads::wait(context, params(call, body)?)),
         MethodName::List => boxed(id, reads::list(context, params(call, body)?)),
         MethodName::Statuses => boxed(id, reads::statuses(context, params(call, body)?)),
         MethodName::Resume => boxed(id, reads::resume(context, params(call, body)?)),
-        MethodName::RequireInput => boxed(id, worker::require_input(context, params(call, body)?)),
+        MethodName::RequireInput => change(id, worker::require_input(context, params(call, body)?), |_| true),
         MethodName::ApplyInput => {
-            boxed(id, worker::apply_input(context, Right::Creator, params(call, body)?))
+            change(id, worker::apply_input(context, Right::Creator, params(call, body)?), |_| true)
         }
-        MethodName::SetStatus => boxed(id, worker::set_status(context, params(call, body)?)),
-        MethodName::SetTtl => boxed(id, worker::set_ttl(context, params(call, body)?)),
-        MethodName::SetMeta => boxed(id, worker::set_meta(context, params(call, body)?)),
-        MethodName::Discard => boxed(id, worker::discard(context, params(call, body)?)),
-        MethodName::Complete => boxed(id, worker::complete(context, params(call, body)?)),
-        MethodName::Fail => boxed(id, worker::fail(context, params(call, body)?)),
-        MethodName::Cancel => boxed(id, worker::cancel(context, params(call, body)?)),
+        MethodName::SetStatus => change(id, worker::set_status(context, params(call, body)?), |_| true),
+        MethodName::SetTtl => change(id, worker::set_ttl(context, params(call, body)?), |_| true),
+        MethodName::SetMeta => change(id, worker::set_meta(context, params(call, body)?), |_| true),
+        MethodName::Discard => change(id, worker::discard(context, params(call, body)?), |_| true),
+        MethodName::Complete => change(id, worker::complete(context, params(call, body)?), |_| true),
+        MethodName::Fail => change(id, worker::fail(context, params(call, body)?), |_| true),
+        MethodName::Cancel => change(id, worker::cancel(context, params(call, body)?), |done| {
+            done.outcome.applied && !done.outcome.replayed
+        }),
         MethodName::TasksGet => {
             let params = params(call, body)?;
             Box::pin(async move {
                 let result = reads::owner_get(context, params).await?;
-                Ok(id.map(|id| envelope::success_text(id, &result)).unwrap_or_default())
+                let text = id.map(|id| envelope::success_text(id, &result)).unwrap_or_default();
+                Ok(Answer { text, changed: false })
             })
         }
-        MethodName::TasksUpdate => boxed(id, worker::owner_update(context, params(call, body)?)),
-        MethodName::TasksCancel => boxed(id, worker::owner_cancel(context, params(call, body)?)),
+        MethodName::TasksUpdate => change(id, worker::owner_update(context, params(call, body)?), |_| true),
+        MethodName::TasksCancel => change(id, worker::owner_cancel(context, params(call, body)?), |_| true),
         // A stream is not an answer; the handler opens it before it comes here.
         MethodName::Watch => {
             return Err(ErrorObject::invalid_request("store/watch is a stream, not a call").into());
@@ -69,11 +73,24 @@ pub(super) fn serve<'a>(
     })
 }
 
+/// What only reads.
 fn boxed<'a, R: Serialize + Send + 'a>(
     id: Option<&'a Id>,
     served: impl Future<Output = Result<R, Failure>> + Send + 'a,
 ) -> Answering<'a> {
-    Box::pin(async move { answer(id, &served.await?) })
+    change(id, served, |_| false)
+}
+
+/// What may change something; `changed` says whether it did. Where that cannot be large it need not be exact.
+fn change<'a, R: Serialize + Send + 'a>(
+    id: Option<&'a Id>,
+    served: impl Future<Output = Result<R, Failure>> + Send + 'a,
+    changed: fn(&R) -> bool,
+) -> Answering<'a> {
+    Box::pin(async move {
+        let result = served.await?;
+        Ok(Answer { text: answer(id, &result)?, changed: changed(&result) })
+    })
 }
 
 fn params<P: Decode>(call: &Call<'_>, body: &Bytes) -> Result<P, Failure> {

@@ -25,7 +25,7 @@ use tokio::task::unconstrained;
 
 use self::failure::Failure;
 pub(super) use self::shown::ShownTasks;
-use super::answer::NoRoom;
+use super::answer::{Answer, NoRoom, Room};
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
 use super::patience::within;
@@ -50,6 +50,9 @@ const BATCH_CALLS_PER_PLACE: usize = 8;
 
 /// An answer to a task that is new has at most so many bytes: its `meta` above all, names of at most some hundred bytes.
 const CREATED_BYTES: usize = 64 * 1024 + 8 * 1024;
+
+/// An element of a batch that is so short is sent where there is no room for it: to be told so is hardly shorter.
+const SHORT_BYTES: usize = 512;
 
 /// No call has fewer bytes: `{"jsonrpc":"2.0","method":"store/info"},` has 39.
 const SMALLEST_CALL_BYTES: u64 = 39;
@@ -77,7 +80,7 @@ pub(super) fn handle(
             Err(refused) => return *refused,
         };
         let body = collected.bytes;
-        let (served, changes) = match envelope::parse(&body) {
+        let served = match envelope::parse(&body) {
             Parsed::Single(Ok(call)) => match lookup(&call.method) {
                 Some(entry) if entry.single_only => {
                     // What stays open has limits of its own, and must not take the room of calls that end.
@@ -86,8 +89,7 @@ pub(super) fn handle(
                 }
                 entry => {
                     give_back(&mut permit, 1);
-                    let served = single(&app, &verified, entry, &call, &body).await;
-                    (served, entry.is_some_and(|entry| entry.changes))
+                    single(&app, &verified, entry, &call, &body).await
                 }
             },
             Parsed::Single(Err(refusal)) => {
@@ -102,14 +104,12 @@ pub(super) fn handle(
                 if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
                     return *refused;
                 }
-                let changes =
-                    calls.iter().flatten().any(|call| lookup(&call.method).is_some_and(|it| it.changes));
                 let served = Box::pin(batch(&app, &verified, calls, &body)).await;
                 request::note(Note { method: Some("batch"), outcome: Some(OK) });
-                (served, changes)
+                served
             }
         };
-        deliver(&app, served, changes, permit).await
+        deliver(&app, served, permit).await
     }
 }
 
@@ -225,25 +225,20 @@ fn unread(app: &App, error: &BodyError) -> Response<Body> {
     response
 }
 
-/// What a request is answered with: the text of an answer, or a response that needs no room.
+/// What a request is answered with: an answer with the room that it has so far, or a response that needs none.
 enum Served {
-    Answer(Vec<u8>),
+    Answer(Answer, Room),
     Other(Box<Response<Body>>),
 }
 
 /// Sends an answer. What is `held`, its place among the calls that are worked on, is given back only when the answer
 /// was handed over.
-async fn deliver<H: Send + Unpin + 'static>(
-    app: &App,
-    served: Served,
-    changes: bool,
-    held: H,
-) -> Response<Body> {
-    let answer = match served {
-        Served::Answer(answer) => answer,
+async fn deliver<H: Send + Unpin + 'static>(app: &App, served: Served, held: H) -> Response<Body> {
+    let (answer, room) = match served {
+        Served::Answer(answer, room) => (answer, room),
         Served::Other(response) => return *response,
     };
-    match app.answers.body(answer, changes, held).await {
+    match app.answers.body(answer, room, held).await {
         Ok(body) => json(StatusCode::OK, body),
         Err(NoRoom) => busy(None),
     }
@@ -259,7 +254,7 @@ async fn single(
     let served = serve(app, verified, entry, call, body).await;
     match (&call.id, served) {
         (None, _) => Served::Other(Box::new(accepted())),
-        (Some(_), Ok(answer)) => Served::Answer(answer),
+        (Some(_), Ok(answer)) => Served::Answer(answer, None),
         (Some(id), Err(failure)) => Served::Other(Box::new(failed(Some(id), failure))),
     }
 }
@@ -270,7 +265,7 @@ async fn serve(
     entry: Option<&Entry>,
     call: &Call<'_>,
     body: &Bytes,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<Answer, Failure> {
     let Some(entry) = entry else {
         answered(app, None, Some(Kind::MethodNotFound));
         return Err(ErrorObject::method_not_found().into());
@@ -308,7 +303,7 @@ async fn long_call(
     };
     if entry.method != MethodName::Watch {
         let served = single(app, verified, Some(entry), call, body).await;
-        return deliver(app, served, false, ()).await;
+        return deliver(app, served, ()).await;
     }
     let opened = if gate::accepts_event_stream(headers) {
         stream::open(app, verified, call, body)
@@ -324,27 +319,36 @@ type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
 /// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together, up to
 /// [`BATCH_CALLS_PER_PLACE`] of them: none can see what the one before it does.
 async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Served {
-    let mut answer = vec![b'['];
+    let mut answer = Answer { text: vec![b'['], changed: false };
+    let mut room = None;
     let mut rest = calls.as_slice();
     while !rest.is_empty() {
-        let (together, after) = rest.split_at(together(rest, answer.len()));
+        let (together, after) = rest.split_at(together(rest, answer.text.len()));
         rest = after;
-        let so_far = answer.len();
+        let so_far = answer.text.len();
         let served = together.iter().map(|element| batch_element(app, verified, element, body, so_far));
         // They are polled in this order and never put off by the runtime, so they come to the writer in it.
         let served = join_all(served.map(|one| unconstrained(Box::pin(one)))).await;
-        for one in served.into_iter().flatten() {
-            if answer.len() > 1 {
-                answer.push(b',');
+        for (element, one) in together.iter().zip(served) {
+            let Some(mut one) = one else { continue };
+            let full = app.answers.make_room(&mut room, answer.text.len() + one.text.len()).is_err();
+            if full && !one.changed && one.text.len() > SHORT_BYTES {
+                // Only this one is refused: the others may have changed something.
+                let id = element.as_ref().ok().and_then(|call| call.id.as_ref());
+                one.text = envelope::failure(id, &ErrorObject::unavailable(BUSY_RETRY_MS));
             }
-            answer.extend_from_slice(&one);
+            if answer.text.len() > 1 {
+                answer.text.push(b',');
+            }
+            answer.text.extend_from_slice(&one.text);
+            answer.changed |= one.changed;
         }
     }
-    if answer.len() == 1 {
+    if answer.text.len() == 1 {
         return Served::Other(Box::new(accepted()));
     }
-    answer.push(b']');
-    Served::Answer(answer)
+    answer.text.push(b']');
+    Served::Answer(answer, room)
 }
 
 /// How many calls at the beginning of these are served together: one, or several that create a task. With an idempotency
@@ -366,7 +370,10 @@ async fn batch_element(
     element: &Element<'_>,
     body: &Bytes,
     so_far: usize,
-) -> Option<Vec<u8>> {
+) -> Option<Answer> {
+    let refused = |id: Option<&Id>, error: &ErrorObject| {
+        Some(Answer { text: envelope::failure(id, error), changed: false })
+    };
     let call = match element {
         Ok(call) => call,
         Err(refusal) if refusal.notification => {
@@ -375,7 +382,7 @@ async fn batch_element(
         }
         Err(refusal) => {
             answered(app, None, refusal.error.kind());
-            return Some(envelope::failure(refusal.id.as_ref(), &refusal.error));
+            return refused(refusal.id.as_ref(), &refusal.error);
         }
     };
     let entry = lookup(&call.method);
@@ -394,12 +401,13 @@ async fn batch_element(
         serve(app, verified, entry, call, body).await
     };
     let id = call.id.as_ref()?;
-    let changes = entry.is_some_and(|entry| entry.changes);
     match served {
         // A change that was made is told, whatever the room; a read can be asked for again.
-        Ok(answer) if changes || so_far.saturating_add(answer.len()) <= MAX_ANSWER_BYTES => Some(answer),
-        Ok(_) => Some(envelope::failure(Some(id), &full().error)),
-        Err(failure) => Some(envelope::failure(Some(id), &failure.error)),
+        Ok(answer) if answer.changed || so_far.saturating_add(answer.text.len()) <= MAX_ANSWER_BYTES => {
+            Some(answer)
+        }
+        Ok(_) => refused(Some(id), &full().error),
+        Err(failure) => refused(Some(id), &failure.error),
     }
 }
 

@@ -1,0 +1,69 @@
+//! Answers that nobody takes: they have a bound together, whatever they tell, and other answers go on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+
+use super::resident_bytes;
+use crate::harness::{Auth, Broker, BrokerOptions, Store, id_of, poll_until};
+
+/// What the room for answers holds, and something for everything else, in bytes.
+const MOST_BYTES: u64 = 400 << 20;
+
+/// A connection of HTTP/2 that takes no byte of any answer.
+async fn takes_nothing(broker: &Broker) -> SendRequest<Full<Bytes>> {
+    let stream = tokio::net::TcpStream::connect(broker.address()).await.unwrap();
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(0);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_answers_that_nobody_takes_have_a_bound_and_hold_up_no_small_ones() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).start();
+    let client = broker.anonymous();
+    let id = id_of(&client.create(json!({})).await);
+    let large = json!({"taskId": id, "result": {"text": "x".repeat(4_000_000)}});
+    client.call("store/complete", large).await.result();
+    let base = resident_bytes(&broker);
+
+    // A cancel of a task that has ended changes nothing and shows it all: it is a read like any other.
+    let call = |method: &str| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"taskId": id}});
+    let cancel = call("store/cancel").to_string();
+    let mut statuses = std::collections::BTreeMap::<u16, usize>::new();
+    let mut held = Vec::new();
+    let mut sender = takes_nothing(&broker).await;
+    for _ in 0..120 {
+        let request = hyper::Request::post(format!("http://{}/rpc", broker.address()))
+            .header("content-type", "application/json")
+            .body(Full::from(cancel.clone()))
+            .unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        *statuses.entry(answer.status().as_u16()).or_default() += 1;
+        held.push(answer);
+    }
+    assert!(statuses[&200] > 40 && statuses[&503] > 40 && statuses.len() == 2, "{statuses:?}");
+
+    // In a batch a change is told, and of the reads those whose answers are short.
+    let change = call("store/setStatus");
+    let unknown =
+        json!({"jsonrpc": "2.0", "id": 2, "method": "store/discard", "params": {"taskId": "0".repeat(32)}});
+    let batch = json!([call("store/get"), change, call("store/get"), unknown]).to_string();
+    let answer = client.post(batch).await;
+    let kinds: Vec<_> = answer.elements().iter().map(|one| one["error"]["data"]["kind"].clone()).collect();
+    assert_eq!(kinds[0], "unavailable", "{answer}");
+    assert_eq!(kinds[2], "unavailable", "{answer}");
+    assert_eq!(kinds[3], "task_not_found", "{answer}");
+    let grown = resident_bytes(&broker).saturating_sub(base);
+    assert!(grown < MOST_BYTES, "{grown} bytes");
+
+    drop((held, sender));
+    let read = async || (client.post(call("store/get").to_string()).await.status == 200).then_some(());
+    poll_until(Duration::from_secs(9), "the room is given back with the connection", read).await;
+}
