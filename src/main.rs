@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use rustix::fs::Mode;
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, Signal, getrlimit, setrlimit, umask};
 use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
 use task_broker::config::{
@@ -32,6 +32,10 @@ const COMMITS_FIRST: u32 = 2;
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
+    if let Err(error) = let_large_files_fail() {
+        complain(&error);
+        return ExitCode::FAILURE;
+    }
     // What a command could not do is 1, what a check could not look at is 2.
     let (done, failure) = match Cli::parse().command {
         Command::Serve(settings) => (serve(&settings).map(|()| ExitCode::SUCCESS), 1),
@@ -53,6 +57,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
+}
+
+/// Who writes beyond the limit on the size of files (`ulimit -f`) is ended by a signal, without a word, unless it has a
+/// handler: then the write fails as on a full disk, and can be told and handled. Tokio's handlers stay for the life of the
+/// process, whatever becomes of the runtime that asked for them.
+fn let_large_files_fail() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
 }
 
 fn options(store: &StoreUrl) -> Result<SledOptions, AnyError> {
