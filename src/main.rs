@@ -14,6 +14,7 @@ use task_broker::clock::Clock;
 use task_broker::config::{
     Check, Cli, Command, Compact, Completions, Export, Import, Man, Serve, Shell, StoreUrl, Token,
 };
+use task_broker::stderr::{LastLines, Line};
 use task_broker::store::sled::{CheckOptions, SledOptions};
 use task_broker::tools::{self, ToolError, Verdict};
 use task_broker::{RunError, healthcheck, open_store, run, telemetry};
@@ -32,6 +33,7 @@ const COMMITS_FIRST: u32 = 2;
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
+    let _last_lines = LastLines;
     if let Err(error) = let_large_files_fail() {
         complain(&error);
         return ExitCode::FAILURE;
@@ -120,9 +122,10 @@ fn import_tasks(import: &Import) -> Result<ExitCode, AnyError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The last word of a command line program; there is nobody to tell when it cannot be written.
+/// The last word of a command line program, behind all lines of the log; there is nobody to tell when it cannot be
+/// written.
 fn complain(error: &(dyn std::error::Error + Send + Sync)) {
-    drop(writeln!(std::io::stderr(), "task-broker: {error}"));
+    drop(Line.write_all(format!("task-broker: {error}\n").as_bytes()));
 }
 
 fn serve(serve: &Serve) -> Result<(), AnyError> {
