@@ -19,6 +19,7 @@ pub mod keysource;
 pub mod process;
 pub mod request;
 mod run;
+pub mod stderr;
 pub mod store;
 pub mod telemetry;
 pub mod tools;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use rustix::fs::Mode;
-use rustix::process::{Resource, getrlimit, setrlimit, umask};
+use rustix::process::{Resource, Signal, getrlimit, setrlimit, umask};
 use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
 use task_broker::config::{
     Check, Cli, Command, Compact, Completions, Export, Import, Man, Serve, Shell, StoreUrl, Token,
 };
+use task_broker::stderr::{LastLines, Line};
 use task_broker::store::sled::{CheckOptions, SledOptions};
 use task_broker::tools::{self, ToolError, Verdict};
 use task_broker::{RunError, healthcheck, open_store, run, telemetry};
@@ -32,6 +33,11 @@ const COMMITS_FIRST: u32 = 2;
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
+    let _last_lines = LastLines;
+    if let Err(error) = let_large_files_fail() {
+        complain(&error);
+        return ExitCode::FAILURE;
+    }
     // What a command could not do is 1, what a check could not look at is 2.
     let (done, failure) = match Cli::parse().command {
         Command::Serve(settings) => (serve(&settings).map(|()| ExitCode::SUCCESS), 1),
@@ -53,6 +59,15 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
+}
+
+/// Who writes beyond the limit on the size of files (`ulimit -f`) is ended by a signal, without a word, unless it has a
+/// handler: then the write fails as on a full disk, and can be told and handled. Tokio's handlers stay for the life of the
+/// process, whatever becomes of the runtime that asked for them.
+fn let_large_files_fail() -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
 }
 
 fn options(store: &StoreUrl) -> Result<SledOptions, AnyError> {
@@ -107,9 +122,10 @@ fn import_tasks(import: &Import) -> Result<ExitCode, AnyError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The last word of a command line program; there is nobody to tell when it cannot be written.
+/// The last word of a command line program, behind all lines of the log; there is nobody to tell when it cannot be
+/// written.
 fn complain(error: &(dyn std::error::Error + Send + Sync)) {
-    drop(writeln!(std::io::stderr(), "task-broker: {error}"));
+    drop(Line.write_all(format!("task-broker: {error}\n").as_bytes()));
 }
 
 fn serve(serve: &Serve) -> Result<(), AnyError> {

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::AuthMode;
 use crate::broker::Broker;
-use crate::clock::Clock;
+use crate::clock::{Clock, Drift, DriftNews};
 use crate::config::{Serve, Settings, StoreUrl};
 use crate::http::serve::{ConnectionLimits, serve};
 use crate::http::{App, service};
@@ -23,6 +23,9 @@ use crate::traces::{Traces, TracesError};
 
 /// How often the store is looked at: also how late a failed store ends the process.
 const HEALTH_EVERY: Duration = Duration::from_millis(200);
+
+/// How often the clock is compared with the operating system's.
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 /// Connections beside those that hold a call, a wait or a stream: idle ones and probes.
 const SPARE_CONNECTIONS: usize = 4096;
@@ -132,6 +135,7 @@ pub async fn run(
         }
     };
     let key_sources = tokio::spawn(keys.run(clock.clone()));
+    let drift = tokio::spawn(tell_drift(clock.clone()));
     let certificates = tls.clone().map(|tls| tokio::spawn(tls.run()));
     let app = Arc::new(App::new(Arc::clone(&broker), auth, clock, http, traces));
     let open = app.connections();
@@ -163,6 +167,7 @@ pub async fn run(
         }
     }
     background.abort();
+    drift.abort();
     key_sources.abort();
     if let Some(certificates) = certificates {
         certificates.abort();
@@ -200,6 +205,25 @@ fn reachable(address: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
+}
+
+/// Tells when the clock and the operating system's are apart: after a start because the store has kept a later time, later
+/// because the other one was set.
+async fn tell_drift(clock: Clock) {
+    let mut drift = Drift::default();
+    loop {
+        match drift.look(&clock) {
+            Some(DriftNews::Apart(ahead_ms)) => tracing::warn!(
+                ahead_ms,
+                "the broker's clock and the system's are apart; tasks expire by the broker's, which goes on as it is"
+            ),
+            Some(DriftNews::Together(ahead_ms)) => {
+                tracing::info!(ahead_ms, "the broker's clock and the system's are together again");
+            }
+            None => {}
+        }
+        tokio::time::sleep(CLOCK_EVERY).await;
+    }
 }
 
 /// Waits for the store to fail.

@@ -7,37 +7,47 @@ use tracing_subscriber::filter::ParseError;
 
 use self::line::Lines;
 use crate::config::LogFormat;
+use crate::stderr;
 
 /// Libraries that log what they read from a socket or a file. Whatever `RUST_LOG` says about everything, of these
 /// only warnings are shown; whoever names one of them there gets what was asked for.
 const TALKATIVE: [&str; 6] = ["h2", "hyper", "hyper_util", "sled", "tower", "tower_http"];
 
-/// `RUST_LOG` cannot be understood.
+/// Why nothing can be logged.
 #[derive(Debug, thiserror::Error)]
-#[error("RUST_LOG: {0}")]
-pub struct FilterError(#[from] ParseError);
+pub enum StartError {
+    /// `RUST_LOG` cannot be understood.
+    #[error("RUST_LOG: {0}")]
+    Filter(#[from] ParseError),
+    /// There is no thread to write lines.
+    #[error("a thread for the log: {0}")]
+    Thread(#[from] std::io::Error),
+}
 
-/// Starts logging for the process. `RUST_LOG` chooses what is logged: `info`, and what it says beyond that.
+/// Starts logging for a service: no line is waited for. `RUST_LOG` chooses what is logged: `info`, and what it says
+/// beyond that.
 ///
 /// # Errors
-/// [`FilterError`]: a wish that is not understood would be a broker that nobody can see into.
-pub fn start(format: LogFormat) -> Result<(), FilterError> {
-    start_at(format, "info")
+/// [`StartError`]: a wish that is not understood would be a broker that nobody can see into.
+pub fn start(format: LogFormat) -> Result<(), StartError> {
+    start_at(format, "info")?;
+    Ok(stderr::start(|lines| tracing::warn!(lines, "lines of the log were lost: they found no reader"))?)
 }
 
 /// The same for a command that ends by itself and says on its own what it does: warnings, unless `RUST_LOG` wants more.
+/// They are written at once, so that they stand where they belong among the other things that it writes.
 ///
 /// # Errors
 /// As for [`start`].
-pub fn start_quietly() -> Result<(), FilterError> {
+pub fn start_quietly() -> Result<(), StartError> {
     start_at(LogFormat::Text, "warn")
 }
 
-fn start_at(format: LogFormat, usual: &str) -> Result<(), FilterError> {
+fn start_at(format: LogFormat, usual: &str) -> Result<(), StartError> {
     let filter = filter(std::env::var("RUST_LOG").ok().as_deref(), usual)?;
     let started = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(stderr::Line::default)
         .with_ansi(false)
         // A line that cannot be written is lost. Complaining about it on the same broken stream would end the process.
         .log_internal_errors(false)
@@ -54,7 +64,7 @@ fn start_at(format: LogFormat, usual: &str) -> Result<(), FilterError> {
     Ok(())
 }
 
-fn filter(wish: Option<&str>, usual: &str) -> Result<EnvFilter, FilterError> {
+fn filter(wish: Option<&str>, usual: &str) -> Result<EnvFilter, StartError> {
     let wish = wish.filter(|wish| !wish.trim().is_empty()).unwrap_or(usual);
     let quiet = TALKATIVE.iter().filter(|library| !wish.contains(**library));
     let quiet = quiet.map(|library| format!("{library}=warn"));

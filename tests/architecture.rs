@@ -31,6 +31,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("process", &[]),
     // The request that is being worked on, for the log.
     ("request", &[]),
+    // How lines leave the process. It knows nobody.
+    ("stderr", &[]),
     // What keeps tasks: the trait, its value types, and drivers that do not know each other.
     ("store", &["histogram"]),
     ("store::memory", &["store", "clock"]),
@@ -56,6 +58,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "histogram",
             "process",
             "request",
+            "stderr",
             "traces",
             "store::Applied",
             "store::EmbeddedStats",
@@ -83,7 +86,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "traces::Endpoint",
         ],
     ),
-    ("telemetry", &["config::LogFormat", "request"]),
+    ("telemetry", &["config::LogFormat", "request", "stderr"]),
     // Spans, and how they are sent.
     ("traces", &["clock", "trust"]),
     ("healthcheck", &["clock", "config::Healthcheck", "trust"]),
@@ -101,7 +104,21 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store::sled::journal::fuzzing", &["fuzzing", "store", "store::sled"]),
     // The face of the library, and the command line.
     ("lib", &["run"]),
-    ("main", &["auth", "clock", "config", "healthcheck", "lib", "run", "store::sled", "telemetry", "tools"]),
+    (
+        "main",
+        &[
+            "auth",
+            "clock",
+            "config",
+            "healthcheck",
+            "lib",
+            "run",
+            "stderr",
+            "store::sled",
+            "telemetry",
+            "tools",
+        ],
+    ),
 ];
 
 /// Which rooms may name a crate. What is not listed may be named by all.

@@ -19,6 +19,7 @@ use crate::auth::Source;
 use crate::broker::BrokerStats;
 use crate::histogram::HistogramSnapshot;
 use crate::process::ProcessStats;
+use crate::stderr;
 use crate::store::{EmbeddedStats, FOLLOWER_STAGES, Health};
 
 /// What an answer of this path begins with in memory; it grows where that is not enough.
@@ -137,6 +138,8 @@ impl Scrape {
             let help = "Time on processors, in seconds";
             writer.seconds("process_cpu_seconds", help, MetricType::Counter, millis(time))?;
         }
+        let help = "Lines of the log that were lost because nobody read them, or they could not be written";
+        writer.counter("task_broker_log_lines_dropped", help, stderr::lost_lines())?;
         if let Some(traces) = &app.traces {
             let help = "Exports of traces that failed; their spans were dropped";
             writer.counter("task_broker_trace_export_failures", help, traces.failures())?;

@@ -77,6 +77,37 @@ fn a_wall_clock_that_steps_while_a_broker_runs_expires_nothing_early_and_brings_
     }
 }
 
+/// The milliseconds in a line about clocks that are apart, or together again.
+fn ahead_ms(broker: &mut Serving, part: &str) -> i64 {
+    let line: Value = serde_json::from_str(&broker.next_line(part, DEADLINE)).unwrap();
+    line["fields"]["ahead_ms"].as_i64().unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn clocks_that_are_apart_are_told_once_after_a_step_and_at_a_start_and_so_is_the_end() {
+    let Some(shim) = Shim::new() else { return };
+    let files = scratch();
+    let data = files.path().join("data");
+    let mut broker = serve(&shim, &data);
+    let near = |ms: i64, hours: i64| (ms - hours * HOUR * 1000).abs() < 60_000;
+    shim.step(3 * HOUR);
+    let ahead = ahead_ms(&mut broker, "are apart");
+    assert!(near(ahead, -3), "{ahead}");
+    shim.step(0);
+    let ahead = ahead_ms(&mut broker, "are together again");
+    assert!(ahead.abs() <= 500, "{ahead}");
+    create(&mut broker.link(), HOUR_MS);
+    let said = broker.stop(DEADLINE);
+    assert_eq!(said.text().matches("are apart").count(), 1, "{said:?}");
+    // The store has kept a later time.
+    shim.step(-5 * HOUR);
+    let mut broker = serve(&shim, &data);
+    let ahead = ahead_ms(&mut broker, "are apart");
+    assert!(near(ahead, 5), "{ahead}");
+    let said = broker.stop(DEADLINE);
+    assert_eq!(said.text().matches("are apart").count(), 1, "{said:?}");
+}
+
 /// The shim works: without it in front a step is not seen, with it a start is at another time.
 #[test]
 fn a_broker_that_starts_at_another_time_sees_it() {

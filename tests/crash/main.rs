@@ -26,6 +26,7 @@ mod files;
 mod full;
 mod kept;
 mod kills;
+mod limit;
 mod load;
 mod long;
 mod model;

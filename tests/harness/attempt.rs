@@ -200,6 +200,19 @@ impl Serving {
         self.attempt.pid()
     }
 
+    /// Waits until it says a line with this in it, from now on, and gives the line.
+    pub(crate) fn next_line(&mut self, part: &str, deadline: Duration) -> String {
+        let end = Instant::now() + deadline;
+        loop {
+            let line = self.attempt.lines.recv_timeout(end.saturating_duration_since(Instant::now()));
+            let line = line.unwrap_or_else(|_none| panic!("no {part:?} in {:#?}", self.attempt.said));
+            self.attempt.said.push(line.clone());
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
     /// SIGSTOP; when this returns no thread of the process runs any more.
     pub(crate) fn freeze(&self) {
         freeze(&self.attempt.child);

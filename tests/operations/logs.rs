@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use super::{Broker, get, post, program, start_with, token};
+use super::{Broker, exchange, get, post, program, start_with, token, wait_for};
 
 /// A broker that asks for tokens if there are any, and logs into a file.
 fn start(files: &Path, format: &str, level: &str) -> Broker {
@@ -20,8 +21,23 @@ fn start(files: &Path, format: &str, level: &str) -> Broker {
     start_with(&args, level, log.into())
 }
 
-fn log(files: &Path) -> String {
+fn written(files: &Path) -> String {
     String::from_utf8(fs::read(files.join("log")).unwrap()).unwrap()
+}
+
+/// The log up to now, of a broker that tells each request: lines are written in their order, but not before the answer. So
+/// one more request is made, and its line waited for.
+fn log(broker: &Broker, files: &Path) -> String {
+    static MARKS: AtomicUsize = AtomicUsize::new(0);
+    let mark = format!("mark-{}.", MARKS.fetch_add(1, Ordering::Relaxed));
+    let request =
+        format!("GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: {mark}\r\n\r\n");
+    exchange(broker.address, request.as_bytes()).unwrap();
+    wait_for("the line of the mark", || {
+        let said = written(files);
+        said.lines().any(|line| line.contains(&mark)) && said.ends_with('\n')
+    });
+    written(files).split_inclusive('\n').filter(|line| !line.contains("mark-")).collect()
 }
 
 fn bearer(token: &str) -> Vec<u8> {
@@ -81,7 +97,7 @@ fn no_secret_no_token_and_no_payload_is_logged_even_at_trace() {
         let metrics = get(broker.address, "/metrics").unwrap();
         assert!(broker.stop().success());
 
-        let said = format!("{}{metrics}", log(files.path()));
+        let said = format!("{}{metrics}", written(files.path()));
         assert!(said.contains("DEBUG"), "the log has its lines: {said}");
         let signature = |token: &str| token.rsplit_once('.').unwrap().1.to_owned();
         let mut hidden: Vec<_> =
@@ -184,9 +200,9 @@ fn a_request_makes_the_same_lines_whatever_its_texts_hold() {
         let broker = start(files.path(), format, "trace");
         for (place, send) in PLACES {
             let lines = |text: &str| {
-                let before = log(files.path()).lines().count();
+                let before = log(&broker, files.path()).lines().count();
                 send(&broker, text);
-                let after = log(files.path());
+                let after = log(&broker, files.path());
                 (after.lines().count() - before, after)
             };
             let (plain, _) = lines("plain");
@@ -203,7 +219,7 @@ fn a_request_makes_the_same_lines_whatever_its_texts_hold() {
         for (_, send) in PLACES {
             send(&broker, &long);
         }
-        let said = log(files.path());
+        let said = log(&broker, files.path());
         for line in said.split_terminator('\n') {
             assert!(!line.chars().any(is_harmful), "{line:?}");
             assert!(line.len() < 16 * 1024, "{}", line.len());
@@ -225,7 +241,7 @@ fn a_request_has_one_line_with_its_id_method_outcome_and_time() {
     let get = call("store/get", &json!({"taskId": "0".repeat(32)}));
     let answer = post(broker.address, b"x-request-id: my-request.1\r\n", &get);
     assert!(answer.to_lowercase().contains("x-request-id: my-request.1\r\n"), "{answer}");
-    let said = log(files.path());
+    let said = log(&broker, files.path());
     let of_request = said.lines().filter(|line| line.contains("\"request\":\"my-request.1\""));
     let lines: Vec<Value> = of_request.map(|line| serde_json::from_str(line).unwrap()).collect();
     let [line] = &lines[..] else { panic!("one line: {said}") };
@@ -237,7 +253,7 @@ fn a_request_has_one_line_with_its_id_method_outcome_and_time() {
     assert!(fields["micros"].is_u64(), "{line}");
     // Why a token was refused, and the request that it was refused for, have the same id.
     post(broker.address, b"x-request-id: my-request.2\r\nauthorization: Bearer x\r\n", &get);
-    let said = log(files.path());
+    let said = log(&broker, files.path());
     let lines: Vec<_> = said.lines().filter(|line| line.contains("\"request\":\"my-request.2\"")).collect();
     assert_eq!(lines.len(), 2, "{said}");
 }
@@ -245,11 +261,13 @@ fn a_request_has_one_line_with_its_id_method_outcome_and_time() {
 #[test]
 fn at_info_a_request_makes_no_line() {
     let files = tempfile::tempdir().unwrap();
-    let broker = start(files.path(), "text", "info");
-    let before = log(files.path()).lines().count();
+    let mut broker = start(files.path(), "text", "info");
     for _ in 0..10 {
         post(broker.address, b"", &call("store/info", &json!({})));
         get(broker.address, "/no/such");
     }
-    assert_eq!(log(files.path()).lines().count(), before);
+    assert!(broker.stop().success());
+    let said = written(files.path());
+    assert!(said.contains(" INFO stopped"), "{said}");
+    assert!(!said.contains("request"), "{said}");
 }

@@ -18,6 +18,7 @@ mod deploy;
 mod logs;
 mod proxy;
 mod signals;
+mod stalled;
 mod traces;
 mod volume;
 
