@@ -39,6 +39,7 @@ mod payloads;
 mod proof;
 mod queue;
 mod record;
+mod refusal;
 mod renewal;
 mod renewer;
 mod room;
