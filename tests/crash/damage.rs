@@ -407,6 +407,10 @@ fn start(stopped: &Stopped, data: &Path) -> Result<Verdict, String> {
         Outcome::Hung(said) => return Err(format!("neither serves nor ends: {said:#?}")),
         Outcome::Refused(refused) => {
             refused.assert_clear(data);
+            // sled does, on some damage, and that is expected: the message says so in other words.
+            if refused.text().contains("a thread panicked") {
+                return Err(format!("a panic of sled is logged as a mistake of the program: {refused:?}"));
+            }
             return Ok(Verdict::Refused);
         }
         Outcome::Serving(broker) => broker,

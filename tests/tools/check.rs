@@ -95,6 +95,13 @@ fn a_store_whose_parts_are_missing_is_damaged_and_the_part_is_named() {
     fs::remove_file(data.join("CURRENT")).unwrap();
     let found = check(&data).assert_code(1);
     assert!(faults(&found)[0].contains("no readable CURRENT"), "{found:?}");
+    for (command, args) in [("compact", &[][..]), ("export", &["--out", "-"][..])] {
+        let refused = run(&on(&data, command, args)).assert_code(1);
+        assert!(refused.stderr.contains("no readable CURRENT"), "{refused:?}");
+        // None of these commands has that flag.
+        let missing = run(&on(&files.path().join("missing"), command, args)).assert_code(1);
+        assert!(missing.stderr.contains("holds no store") && !missing.stderr.contains("--"), "{missing:?}");
+    }
     fs::write(data.join("CURRENT"), "generation-1\n").unwrap();
     fs::write(file("blobs").join("1"), "x").unwrap();
     let found = check(&data).assert_code(1);
