@@ -16,6 +16,7 @@ pub mod healthcheck;
 pub mod histogram;
 pub mod http;
 pub mod keysource;
+pub mod panics;
 pub mod process;
 pub mod request;
 mod run;

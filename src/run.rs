@@ -17,7 +17,7 @@ use crate::config::{Serve, Settings, StoreUrl};
 use crate::http::serve::{ConnectionLimits, serve};
 use crate::http::{App, service};
 use crate::store::memory::MemoryStore;
-use crate::store::sled::{OpenError, SledOptions, SledStore};
+use crate::store::sled::{DirectoryError, OpenError, SledOptions, SledStore};
 use crate::store::{Health, Store, random_name};
 use crate::traces::{Traces, TracesError};
 
@@ -36,6 +36,9 @@ pub enum RunError {
     /// The store.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// There is no store, and none may be made.
+    #[error("{0}, and --existing-store-only forbids making one")]
+    NoStore(DirectoryError),
     /// The tasks in the store belong to subjects of another kind.
     #[error(
         "the store was made with --owner-from {stored}, and --owner-from {wanted} is asked for: its tasks would belong to \
@@ -96,8 +99,16 @@ fn open_driver(serve: &Serve, clock: &Clock) -> Result<Arc<dyn Store>, RunError>
                 compact_above: (!serve.no_compaction).then_some(serve.compact_above_bytes),
                 ..usual
             };
-            Ok(Arc::new(SledStore::open(&options, clock.clone())?))
+            Ok(Arc::new(SledStore::open(&options, clock.clone()).map_err(refused)?))
         }
+    }
+}
+
+/// Only here it is known that a flag forbids what the store did not do.
+fn refused(error: OpenError) -> RunError {
+    match error {
+        OpenError::Directory(missing @ DirectoryError::Missing(_)) => RunError::NoStore(missing),
+        other => other.into(),
     }
 }
 

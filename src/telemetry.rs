@@ -7,7 +7,7 @@ use tracing_subscriber::filter::ParseError;
 
 use self::line::Lines;
 use crate::config::LogFormat;
-use crate::stderr;
+use crate::{panics, stderr};
 
 /// Libraries that log what they read from a socket or a file. Whatever `RUST_LOG` says about everything, of these
 /// only warnings are shown; whoever names one of them there gets what was asked for.
@@ -56,9 +56,14 @@ fn start_at(format: LogFormat, usual: &str) -> Result<(), StartError> {
     // Already started: by a test in the same process. One is enough.
     if started.is_ok() {
         std::panic::set_hook(Box::new(|panic| {
-            let place = panic.location().map(ToString::to_string);
             // Without the message: it may quote what a client sent.
-            tracing::error!(place, "a thread panicked");
+            let place = panic.location().map(ToString::to_string);
+            let place = place.as_deref().map(panics::shown);
+            if panic.location().is_some_and(panics::is_told) {
+                tracing::debug!(place, "a library panicked, and whoever called it says what that means");
+            } else {
+                tracing::error!(place, "a thread panicked");
+            }
         }));
     }
     Ok(())

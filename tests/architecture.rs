@@ -25,6 +25,8 @@ use self::words::{mentions_under, paths_in, words};
 const ROOMS: &[(&str, &[&str])] = &[
     // The time, which everybody is given.
     ("clock", &[]),
+    // Panics of libraries that are caught. It knows nobody.
+    ("panics", &[]),
     // Counts for metrics. Whoever counts may know it.
     ("histogram", &[]),
     // The operating system's numbers about the process.
@@ -36,7 +38,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     // What keeps tasks: the trait, its value types, and drivers that do not know each other.
     ("store", &["histogram"]),
     ("store::memory", &["store", "clock"]),
-    ("store::sled", &["store", "clock", "histogram"]),
+    ("store::sled", &["store", "clock", "histogram", "panics"]),
     // Tasks as lines of text. It knows nobody.
     ("archive", &[]),
     // Authorises and executes. It knows the trait of a store and no driver.
@@ -86,7 +88,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "traces::Endpoint",
         ],
     ),
-    ("telemetry", &["config::LogFormat", "request", "stderr"]),
+    ("telemetry", &["config::LogFormat", "panics", "request", "stderr"]),
     // Spans, and how they are sent.
     ("traces", &["clock", "trust"]),
     ("healthcheck", &["clock", "config::Healthcheck", "trust"]),

@@ -12,8 +12,8 @@ use crate::store::Health;
 
 const OPENAPI: &str = include_str!("../../openapi.yaml");
 
-fn text(status: StatusCode, kind: &'static str, body: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
+fn text(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
@@ -35,7 +35,9 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response<Body> {
     }
     match app.broker.health() {
         Health::Ready => text(StatusCode::OK, plain, "ok\n"),
-        Health::Unavailable(_) => text(StatusCode::SERVICE_UNAVAILABLE, plain, "the store is unavailable\n"),
+        Health::Unavailable(why) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, plain, format!("the store is unavailable: {why}\n"))
+        }
         Health::Failed(_) | Health::Closed => {
             text(StatusCode::SERVICE_UNAVAILABLE, plain, "the store has failed\n")
         }

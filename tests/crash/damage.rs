@@ -315,7 +315,7 @@ enum Verdict {
     Whole,
     /// Only the newest group is missing, and the log tells so with offset and length.
     CutAndTold,
-    /// Ended with a message that names the place, and changed no file.
+    /// Ended with a message that names the place, and changed no file but what sled rewrites when it opens.
     Refused,
     /// It serves; the damage is told to whoever reads the payload, and in the log.
     ToldByRead,
@@ -361,9 +361,10 @@ fn try_on_a_copy(stopped: &Stopped, damage: &Damage) -> Result<Verdict, String> 
     if !changed.is_empty() {
         return Err(format!("refused, but changed {changed:?}"));
     }
-    // A supervisor tries again, and what was refused once must not become a fresh start by that.
+    // A supervisor tries again, and what was refused once must not become a fresh start by that. It may have everything:
+    // sled cut the damage off before it gave up, and the journal has what came after.
     match start(stopped, &data)? {
-        Verdict::Refused => Ok(Verdict::Refused),
+        Verdict::Refused | Verdict::Whole => Ok(Verdict::Refused),
         again => Err(format!("refused, and at the next start {again}")),
     }
 }
@@ -406,6 +407,10 @@ fn start(stopped: &Stopped, data: &Path) -> Result<Verdict, String> {
         Outcome::Hung(said) => return Err(format!("neither serves nor ends: {said:#?}")),
         Outcome::Refused(refused) => {
             refused.assert_clear(data);
+            // sled does, on some damage, and that is expected: the message says so in other words.
+            if refused.text().contains("a thread panicked") {
+                return Err(format!("a panic of sled is logged as a mistake of the program: {refused:?}"));
+            }
             return Ok(Verdict::Refused);
         }
         Outcome::Serving(broker) => broker,

@@ -153,7 +153,8 @@ fn existing_store_only_serves_a_store_and_makes_none() {
     assert_eq!(tools(&mut only.serve().link()), ["kept"]);
 
     fs::remove_file(data.join("CURRENT")).unwrap();
-    refused_untouched(&only, &data);
+    let text = refused_untouched(&only, &data);
+    assert!(text.contains("no readable CURRENT") && !text.contains(EXISTING_ONLY), "{text}");
 }
 
 /// What a first start leaves behind it on its way, in order.

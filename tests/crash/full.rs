@@ -147,6 +147,9 @@ fn refuses_commands_only(broker: &Serving, kept: &mut Kept, seconds: u64) {
     let soon = link.ask("store/statuses", &json!({"taskIds": [kept.any_id()]})).result();
     assert!(soon["statuses"][kept.any_id()].is_object(), "{soon}");
     until("readiness is red", || probe(broker, "/readyz") == 503);
+    let request = "GET /readyz HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n";
+    let said = raw::exchange(broker.address, request).body;
+    assert_eq!(said, "the store is unavailable: there is no room on the disk\n");
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
         assert_eq!(probe(broker, "/livez"), 200);
@@ -242,6 +245,9 @@ fn starts_or_says_why(data: &Path, why: &[&str], kept: &Kept) -> Option<Refused>
             let text = refused.text();
             assert!(why.iter().any(|why| text.contains(why)), "it does not say what is missing: {refused:?}");
             assert!(!text.contains("damage"), "nothing is damaged: {refused:?}");
+            if text.contains("No space left on device") {
+                assert!(text.contains("up to") && text.contains("were free"), "needed and free: {refused:?}");
+            }
             Some(refused)
         }
         Outcome::Hung(said) => panic!("{said:#?}"),
@@ -303,6 +309,20 @@ fn a_first_start_on_a_full_disk_says_what_is_missing_and_works_later() {
         broker.kill9();
         kept.check(&mut Start::on(&small.data()).serve().link()).unwrap();
     }
+}
+
+#[test]
+fn a_first_start_has_enough_with_what_is_said_to_be_needed() {
+    let Some(small) = Small::memory("size=2m") else { return };
+    let refused = starts_or_says_why(&small.data(), &NO_ROOM, &Kept::default()).expect("too little");
+    let text = refused.text();
+    assert!(
+        text.contains("a new store needs up to 8388608 bytes and 16 files; 2097152 bytes and "),
+        "{text}"
+    );
+    // One for the root of the file system.
+    let Some(enough) = Small::memory("size=8388608,nr_inodes=17") else { return };
+    assert!(Start::on(&enough.data()).serve().stop(DEADLINE).status.success());
 }
 
 #[test]
@@ -405,6 +425,7 @@ fn a_directory_that_may_not_be_written_to_is_refused_with_its_name() {
     broker.kill9();
     let text = Start::on(&data).under(under).refuse(DEADLINE).text();
     assert!(text.contains("Permission denied") && !text.contains("damage"), "{text}");
+    assert!(text.contains("uid 65534"), "{text}");
     kept.check(&mut Start::on(&data).serve().link()).unwrap();
 }
 

@@ -84,6 +84,43 @@ fn a_store_that_another_user_has_written_is_told_and_left_alone() {
 }
 
 #[test]
+fn whatever_may_not_be_opened_or_written_in_a_store_is_told_with_its_name() {
+    if !rustix::process::getuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "this needs two users, so it needs root");
+        return;
+    }
+    let files = tempfile::tempdir().unwrap();
+    let data = files.path().join("data");
+    assert!(start(&data, std::process::Stdio::null()).stop().success());
+    for entry in [".", "LOCK", "CURRENT", "generation-1"] {
+        chown(data.join(entry), Some(USER), Some(USER)).unwrap();
+    }
+    let generation = data.join("generation-1");
+    for entry in fs::read_dir(&generation).unwrap() {
+        chown(entry.unwrap().path(), Some(USER), Some(USER)).unwrap();
+    }
+    let closed = [
+        ("generation-1/db", 0o400),
+        ("generation-1/conf", 0),
+        ("generation-1/journal-0", 0),
+        ("generation-1/journal-1", 0o400),
+        ("generation-1/blobs", 0),
+        ("generation-1", 0o500),
+        ("", 0o500),
+    ];
+    for (name, mode) in closed {
+        let place = if name.is_empty() { data.clone() } else { data.join(name) };
+        let before = fs::metadata(&place).unwrap().permissions();
+        fs::set_permissions(&place, Permissions::from_mode(mode)).unwrap();
+        let refused = refused(files.path(), &data);
+        assert!(String::from_utf8_lossy(&refused.0.stderr).contains(name), "{name}: {refused:?}");
+        assert_told(refused, &data, "Permission denied");
+        fs::set_permissions(&place, before).unwrap();
+    }
+    assert!(start(&data, std::process::Stdio::null()).stop().success(), "nothing was harmed");
+}
+
+#[test]
 fn a_read_only_file_system_is_told() {
     let files = tempfile::tempdir().unwrap();
     let data = directory(files.path(), "data", 0o755);

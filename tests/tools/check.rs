@@ -61,6 +61,10 @@ fn what_cannot_be_looked_at_is_2_and_leaves_no_trace() {
     let empty = files.path().join("empty");
     fs::create_dir(&empty).unwrap();
     check(&empty).assert_code(2);
+    // Nor what was never one.
+    fs::write(empty.join("thesis.tex"), "precious").unwrap();
+    let ended = check(&empty).assert_code(2);
+    assert!(ended.stderr.contains("not a store"), "{ended:?}");
     run(&["check".into(), "--store".into(), "memory:".into()]).assert_code(2);
     let data = files.path().join("data");
     stopped(&data, 1, true);
@@ -87,6 +91,16 @@ fn a_store_whose_parts_are_missing_is_damaged_and_the_part_is_named() {
         fs::write(data.join("CURRENT"), current).unwrap();
         let found = check(&data).assert_code(1);
         assert!(faults(&found)[0].contains(named), "{found:?}");
+    }
+    fs::remove_file(data.join("CURRENT")).unwrap();
+    let found = check(&data).assert_code(1);
+    assert!(faults(&found)[0].contains("no readable CURRENT"), "{found:?}");
+    for (command, args) in [("compact", &[][..]), ("export", &["--out", "-"][..])] {
+        let refused = run(&on(&data, command, args)).assert_code(1);
+        assert!(refused.stderr.contains("no readable CURRENT"), "{refused:?}");
+        // None of these commands has that flag.
+        let missing = run(&on(&files.path().join("missing"), command, args)).assert_code(1);
+        assert!(missing.stderr.contains("holds no store") && !missing.stderr.contains("--"), "{missing:?}");
     }
     fs::write(data.join("CURRENT"), "generation-1\n").unwrap();
     fs::write(file("blobs").join("1"), "x").unwrap();

@@ -4,6 +4,7 @@
 //! what is missing. So it is given a private copy of the generation; the store itself is only ever opened for reading.
 
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use task_broker_core::TaskId;
 use super::census::Census;
 use super::compaction::size_of;
 use super::database::{bounded, open_sled, remove_stale_snapshots, sled_says};
-use super::directory::{DirectoryError, free_bytes, watch};
+use super::directory::{DirectoryError, free_bytes, is_remnant, watch};
 use super::journal::{Replayed, replay};
 use super::loading::{FORMAT, Facts, Loaded, newest_file, open_segments, read_facts, read_format};
 use super::migration::older::{Fault, Take};
@@ -59,7 +60,9 @@ pub enum CheckError {
         free: u64,
     },
     /// It could not be copied.
-    #[error("cannot copy the store to {}: {error}", .scratch.display())]
+    #[error(
+        "cannot copy the store to {}: {error} (uid {})", .scratch.display(), rustix::process::getuid().as_raw()
+    )]
     Copy {
         /// Where.
         scratch: PathBuf,
@@ -110,6 +113,10 @@ pub fn check(options: &CheckOptions, tell: &mut dyn FnMut(&str)) -> Result<Check
     let mut found = Finding { checked: Checked::default(), tell };
     let watched = match watch(&options.path) {
         Ok(watched) => watched,
+        // Where nothing speaks of a store there is none to be damaged.
+        Err(DirectoryError::NotAStore(root)) if !is_remnant(&root) => {
+            return Err(CheckError::Directory(DirectoryError::NotAStore(root)));
+        }
         Err(error @ (DirectoryError::NoGeneration { .. } | DirectoryError::NotAStore(_))) => {
             found.fault(&error.to_string());
             return Ok(found.checked);
@@ -163,7 +170,7 @@ impl Drop for Copied {
     }
 }
 
-fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
+fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(to)?;
     for entry in fs::read_dir(from)? {
         let path = entry?.path();
@@ -171,7 +178,9 @@ fn copy_directory(from: &Path, to: &Path) -> std::io::Result<()> {
         if path.is_dir() {
             copy_directory(&path, &target)?;
         } else {
-            fs::copy(&path, &target)?;
+            let named =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            fs::copy(&path, &target).map_err(named)?;
             // A store that was set read-only is checked too, and sled writes to its copy.
             fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         }

@@ -1,7 +1,6 @@
 //! sled's files, opened with care: they may be damaged, and sled does not take that well.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use ::sled::Db;
 
 use super::directory::{DirectoryError, LOCK_PATIENCE, LOCK_STEP};
 use super::open::OpenError;
+use crate::panics;
 
 /// How long sled may take to open. A million tasks take a few seconds; some damage makes it hang.
 pub(super) const OPEN_LIMIT: Duration = Duration::from_mins(5);
@@ -27,7 +27,7 @@ pub(super) fn bounded<T>(path: &Path, read: impl FnOnce() -> Result<T, OpenError
         path: path.to_owned(),
         what: "sled panicked while reading its files".into(),
     };
-    catch_unwind(AssertUnwindSafe(read)).map_err(panicked)?
+    panics::catch(read).map_err(panicked)?
 }
 
 /// sled refuses to open beside the leftovers of a snapshot that was being written; removing them loses nothing
@@ -54,7 +54,7 @@ pub(super) fn open_sled(path: &Path, cache_bytes: u64) -> Result<Db, OpenError> 
         .flush_every_ms(Some(CLEAN_EVERY_MS));
     let (tell, told) = mpsc::sync_channel(1);
     let opening = move || {
-        let opened = catch_unwind(AssertUnwindSafe(|| open_patiently(&config)));
+        let opened = panics::catch(|| open_patiently(&config));
         // Nobody listens any more if the time limit has passed; the process is ending then.
         drop(tell.send(opened));
     };

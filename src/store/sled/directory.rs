@@ -15,7 +15,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::io::Errno;
 
 /// How long a start waits for a process that is just ending.
 pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -49,7 +50,7 @@ pub enum DirectoryError {
         holder: String,
     },
     /// There is no store, and none may be made.
-    #[error("{} holds no store, and --existing-store-only forbids making one", .0.display())]
+    #[error("{} holds no store: it is not there, or empty but for what an interrupted start leaves", .0.display())]
     Missing(PathBuf),
     /// There is something, but not a store.
     #[error("{} is not empty but has no readable CURRENT file: it is not a store, or a damaged one. Nothing was \
@@ -89,7 +90,7 @@ pub(super) struct Directory {
 impl Directory {
     /// Takes the directory, making it and a first generation if there is nothing and that is allowed.
     pub(super) fn hold(root: &Path, existing_only: bool) -> Result<Self, DirectoryError> {
-        if !root.exists() {
+        if !is_there(root)? {
             if existing_only {
                 return Err(DirectoryError::Missing(root.to_owned()));
             }
@@ -102,9 +103,11 @@ impl Directory {
         }
         // First without a trace: in a directory that is refused not even a lock file may appear.
         look(root, existing_only)?;
+        may_write(root)?;
         let lock = take_lock(root)?;
         let (generation, fresh) = match look(root, existing_only)? {
             Some(generation) => {
+                may_write(&generation)?;
                 remove_mark(&generation)?;
                 (generation, false)
             }
@@ -207,9 +210,11 @@ pub(super) struct Watched {
 
 /// Holds a directory without writing anything, not even who holds it.
 pub(super) fn watch(root: &Path) -> Result<Watched, DirectoryError> {
-    if !root.is_dir() {
+    if !is_there(root)? {
         return Err(DirectoryError::Missing(root.to_owned()));
     }
+    // First, so that of a place that is no directory nothing is said about a lock.
+    look(root, true)?;
     let mut locks = Vec::new();
     let lock = root.join(LOCK);
     match File::open(&lock) {
@@ -320,15 +325,40 @@ fn look(root: &Path, existing_only: bool) -> Result<Option<PathBuf>, DirectoryEr
     let current = root.join(CURRENT);
     match fs::read_to_string(&current) {
         Ok(name) => generation_named(root, &name).map(Some),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && existing_only => {
-            Err(DirectoryError::Missing(root.to_owned()))
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            refuse_foreign(root)?;
+            if existing_only { Err(DirectoryError::Missing(root.to_owned())) } else { Ok(None) }
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => refuse_foreign(root).map(|()| None),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(DirectoryError::NotAStore(root.to_owned()))
         }
         Err(error) => Err(io(&current, "cannot read")(error)),
     }
+}
+
+/// Whether there is anything at this place. Not being able to look is an error.
+fn is_there(root: &Path) -> Result<bool, DirectoryError> {
+    root.try_exists().map_err(io(root, "cannot look at the data directory"))
+}
+
+/// Refuses a directory in which this process may not make files. Those that a start opens may all be there already;
+/// those that are made later would be missed too late.
+fn may_write(directory: &Path) -> Result<(), DirectoryError> {
+    may(directory, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(io(directory, "cannot write in the directory"))
+}
+
+/// Whether this process may do that, as far as the system tells: an error of another kind proves nothing.
+pub(super) fn may(path: &Path, access: Access) -> io::Result<()> {
+    match accessat(CWD, path, access, AtFlags::EACCESS) {
+        Err(error @ (Errno::ACCESS | Errno::ROFS)) => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether there may have been a store: CURRENT or a generation is left of it.
+pub(super) fn is_remnant(root: &Path) -> bool {
+    root.join(CURRENT).exists() || others(root).is_ok_and(|found| !found.is_empty())
 }
 
 /// Refuses a directory that holds anything but what an interrupted first start leaves.

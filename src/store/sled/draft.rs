@@ -3,7 +3,6 @@
 //! All of these write records into an empty generation beside the current one, prove what they wrote, and only then let
 //! CURRENT name it. The facts about the store come last: a draft without them never opens.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use ::sled::Db;
@@ -20,6 +19,7 @@ use super::open::{OpenError, failed, leave_open, root_of};
 use super::overlay::{Layer, Pending};
 use super::tree::{Tree, TreeError};
 use super::{keys, seal};
+use crate::panics;
 use crate::store::ListPlace;
 
 /// How large the files of a new journal are, in sectors: 1 MiB each. They grow under load.
@@ -100,14 +100,14 @@ impl Draft {
             let error = std::io::Error::other("Input/output error: sled could not sync its files");
             OpenError::Io { path: path.to_owned(), error }
         };
-        let sealed = catch_unwind(AssertUnwindSafe(|| self.seal(store_id, owner_from, clock)));
+        let sealed = panics::catch(|| self.seal(store_id, owner_from, clock));
         let sealed = sealed.unwrap_or_else(|_panic| Err(gave_up(&self.path)));
         if let Err(error) = sealed {
             leave_open(&self.db);
             return Err(error);
         }
         let Self { path, cache_bytes, db, tree, census } = self;
-        catch_unwind(AssertUnwindSafe(|| drop((db, tree)))).map_err(|_panic| gave_up(&path))?;
+        panics::catch(|| drop((db, tree))).map_err(|_panic| gave_up(&path))?;
         if census.count > 0 {
             prove(&path, cache_bytes, census)?;
         }

@@ -9,6 +9,7 @@ use super::directory::{Directory, abandon};
 use super::draft::Draft;
 use super::open::{OpenError, SledOptions, open};
 use super::record;
+use super::refusal::{Before, explained};
 use crate::store::{ListPlace, random_name};
 
 /// An import under way. Until it is finished nothing of it is in the store; dropped before that, it leaves nothing.
@@ -30,6 +31,11 @@ impl Import {
     /// # Errors
     /// [`OpenError::NotEmpty`] when there are tasks, and whatever keeps a store from being opened.
     pub fn begin(options: &SledOptions) -> Result<Self, OpenError> {
+        let before = Before::of(&options.path);
+        Self::begin_in(options).map_err(|error| explained(error, &options.path, before))
+    }
+
+    fn begin_in(options: &SledOptions) -> Result<Self, OpenError> {
         let directory = Directory::hold(&options.path, false)?;
         let (directory, path, store_id, clock) = if directory.fresh {
             let path = directory.generation.clone();

@@ -40,6 +40,7 @@ mod proof;
 mod queue;
 mod reached;
 mod record;
+mod refusal;
 mod renewal;
 mod renewer;
 mod room;

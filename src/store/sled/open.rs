@@ -16,6 +16,7 @@ use super::journal::{SLOTS, Segment};
 use super::ledger::Ledger;
 use super::loading::{FORMAT, Facts, open_segments, read_all, read_facts, read_format, read_journal};
 use super::migration;
+use super::refusal::{Before, explained, place};
 use super::tree::{Tree, TreeError};
 use crate::store::random_name;
 
@@ -105,6 +106,18 @@ pub enum OpenError {
         /// How much there is.
         free: u64,
     },
+    /// The disk has no room to open the store, or to make one.
+    #[error("cannot open the store in {}: {place}{error}: {told}", .path.display())]
+    Full {
+        /// The data directory.
+        path: PathBuf,
+        /// What in it was being written.
+        place: String,
+        /// What the system said.
+        error: std::io::Error,
+        /// What is needed and what there was.
+        told: String,
+    },
     /// There are tasks where none may be.
     #[error("the store in {} is not empty: it has {tasks} tasks; import into an empty directory", .path.display())]
     NotEmpty {
@@ -117,9 +130,14 @@ pub enum OpenError {
     #[error("task {0} comes twice")]
     Twice(TaskId),
     /// The operating system says no.
-    #[error("cannot open the store in {}: {error}", .path.display())]
+    #[error(
+        "cannot open the store in {}: {}{error} (uid {})",
+        root_of(.path).display(),
+        place(.path.strip_prefix(root_of(.path)).unwrap_or(.path)),
+        rustix::process::getuid().as_raw()
+    )]
     Io {
-        /// The generation.
+        /// The generation, or a file in it.
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,
@@ -166,6 +184,11 @@ pub(super) struct Opened {
 
 /// Opens the store, or says what is wrong with it.
 pub(super) fn open(options: &SledOptions) -> Result<Opened, OpenError> {
+    let before = Before::of(&options.path);
+    open_or_make(options).map_err(|error| explained(error, &options.path, before))
+}
+
+fn open_or_make(options: &SledOptions) -> Result<Opened, OpenError> {
     let mut directory = Directory::hold(&options.path, options.existing_only)?;
     directory.discard_interrupted()?;
     let fresh = directory.fresh;

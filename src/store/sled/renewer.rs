@@ -1,6 +1,5 @@
 //! When sled's files are written anew while the store serves, and what makes the new ones those in use.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use super::files::Files;
 use super::open::SledOptions;
 use super::renewal::{GivenUp, Renewal};
 use super::tree::{Tree, TreeError};
+use crate::panics;
 
 /// How many times as large as what it holds sled's file must be. Less, and a live set that is replaced all the time would be
 /// written anew all the time: freshly written it has up to twice its bytes.
@@ -98,9 +98,9 @@ impl Renewer {
 
     fn begin(&self, tree: &mut Tree, patience: u64) -> Result<(), GivenUp> {
         let path = self.directory.lock().draft()?;
-        let begun = catch_unwind(AssertUnwindSafe(|| {
+        let begun = panics::catch(|| {
             Renewal::begin(&path, tree.directory(), self.cache_bytes, patience.max(MIN_PATIENCE))
-        }));
+        });
         match begun.unwrap_or(Err(TreeError::Panicked.into())) {
             Ok(renewal) => {
                 tree.renew(renewal);
@@ -127,19 +127,18 @@ impl Renewer {
             return Ok(false);
         };
         let path = renewal.path().to_owned();
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
+        let stepped = panics::catch(|| {
             if directory::free_bytes(&path).is_ok_and(|free| free < self.spare_bytes) {
                 return Err(GivenUp::NoRoom);
             }
             renewal.step(tree.db())
-        }));
+        });
         match stepped.unwrap_or(Err(TreeError::Panicked.into())) {
             Ok(renewal) if !renewal.is_done() => {
                 tree.renew(renewal);
             }
             Ok(renewal) => {
-                let finished =
-                    catch_unwind(AssertUnwindSafe(|| renewal.finish(tree.directory(), checkpoint)));
+                let finished = panics::catch(|| renewal.finish(tree.directory(), checkpoint));
                 match finished.unwrap_or(Err(TreeError::Panicked.into())) {
                     Ok(copy) => return self.turn(tree, copy, &path, now),
                     Err(error) => self.give_up(&error, Some(&path), now),
@@ -208,7 +207,7 @@ pub(super) fn make_room(tree: &mut Tree) {
 
 /// Closes files that nobody needs any more; sled panics meanwhile where a disk has failed under them.
 fn close<T>(files: T) {
-    if catch_unwind(AssertUnwindSafe(|| drop(files))).is_err() {
+    if panics::catch(|| drop(files)).is_err() {
         tracing::warn!("sled panicked while files were closed that are not needed any more");
     }
 }

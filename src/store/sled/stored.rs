@@ -1,7 +1,6 @@
 //! Reading what sled has about a task.
 
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::sled::{Db, IVec};
 use bytes::{Bytes, BytesMut};
@@ -12,6 +11,7 @@ use super::bundle::Bundle;
 use super::database::sled_says;
 use super::keys;
 use super::seal::{self, Broken};
+use crate::panics;
 use crate::store::{ListPlace, StoreError};
 
 /// The first byte of what stands under a task's key: all of its bundle follows.
@@ -88,7 +88,7 @@ pub(super) fn read_payload(
     };
     // A read of damaged data can panic inside sled; the request must get an answer all the same.
     let get = |key: &[u8]| {
-        catch_unwind(AssertUnwindSafe(|| db.get(key)))
+        panics::catch(|| db.get(key))
             .map_err(|_panic| damaged(&"sled panicked"))?
             .map_err(|error| damaged(&sled_says(&error)))
     };
@@ -122,7 +122,7 @@ fn read_small(
     let key = keys::head(place);
     let Some(mut value) = get(&key)? else { return Ok(None) };
     loop {
-        let stored = catch_unwind(AssertUnwindSafe(|| Stored::read(db, place, &key, &value)));
+        let stored = panics::catch(|| Stored::read(db, place, &key, &value));
         let broken = match stored.map_err(|_panic| damaged(&"sled panicked"))? {
             Ok(stored) => {
                 let bundle = stored.bundle().map_err(|broken| damaged(&broken))?;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use super::renewal::Renewal;
 use super::room::LOOK_EVERY_BYTES;
 use super::stored::{INLINE, Stored, pointer};
 use super::{bundle, keys, reached, record, room, seal};
+use crate::panics;
 use crate::store::ListPlace;
 
 /// How much may be written to sled between two syncs: it reuses segments that it believes synced, so unsynced
@@ -71,7 +71,7 @@ pub(super) struct Tree {
 
 /// sled panics where it does not know better; a panic is an error like any other.
 pub(super) fn bounded<T>(act: impl FnOnce() -> Result<T, TreeError>) -> Result<T, TreeError> {
-    catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(TreeError::Panicked))
+    panics::catch(act).unwrap_or(Err(TreeError::Panicked))
 }
 
 impl Tree {
