@@ -53,13 +53,13 @@ pub enum Command {
     /// Reads CURRENT, the journal, the head of every task and every byte of every payload, and proves their checksums and
     /// that nothing is missing. Prints one line starting with FAULT for each thing that is wrong, then a summary. Exit
     /// codes: 0 sound, 1 damaged, 2 it could not look. The store is copied for this (the database in it cannot be opened
-    /// without the right to change it), so it needs as much room as the store has in --scratch.
+    /// without the right to change it), which needs a quarter more room than its files have, and 64 MiB, in --scratch.
     Check(Check),
     /// Write a store that no broker is using anew, so that its files are as large as what they hold.
     ///
     /// Copies all tasks into new files beside the old ones, proves the copy, and only then removes the old ones; a crash at
-    /// any moment leaves a store with everything. Says first how much free room it needs. `serve` does this by itself at
-    /// start when the files are larger than 256 MiB and than four times what they hold.
+    /// any moment leaves a store with everything. Says first how much free room it needs. `serve` does this by itself when
+    /// there is little to do and the files are larger than 256 MiB and than three times what they hold.
     Compact(Compact),
     /// Write all tasks with their payloads to a file, as lines of JSON.
     ///

@@ -222,7 +222,8 @@ fn print_token(token: &Token) -> Result<(), AnyError> {
         iss: token.iss.as_deref(),
         lifetime_secs: token.lifetime_secs,
     };
-    println!("{}", mint(&secret, &claims, Clock::system().now())?);
+    // Not `println!`, which panics where nobody reads.
+    writeln!(std::io::stdout(), "{}", mint(&secret, &claims, Clock::system().now())?)?;
     Ok(())
 }
 
@@ -235,7 +236,10 @@ fn print_completions(Completions { shell }: Completions) -> Result<(), AnyError>
         Shell::Zsh => clap_complete::generate(clap_complete::Shell::Zsh, &mut command, name, &mut script),
         Shell::Fish => clap_complete::generate(clap_complete::Shell::Fish, &mut command, name, &mut script),
     }
-    Ok(std::io::stdout().write_all(&script)?)
+    // clap_complete 4.6.12 writes the name of a program with a hyphen in two ways, and its script for bash then knows no
+    // flag of a subcommand.
+    let script = String::from_utf8(script)?.replace("task__subcmd__broker", "task__broker");
+    Ok(std::io::stdout().write_all(script.as_bytes())?)
 }
 
 fn print_man(man: &Man) -> Result<(), AnyError> {

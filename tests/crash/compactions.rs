@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::disk::Disk;
-use crate::files::{generation_number, generations, scratch};
+use crate::files::{generation, generation_number, generations, scratch};
 use crate::harness::attempt::{Serving, Start};
 use crate::kept::{Kept, Made};
 use crate::long;
@@ -52,7 +52,13 @@ fn round(data: &Path, kept: &mut Kept, rng: &mut fastrand::Rng, sum: &mut Sum, e
     (0..TASKS).for_each(|_| kept.must_make(&mut link, 500));
     let deadline = Instant::now() + DEADLINE;
     while generations(data) == 1 && generation_number(data) == before {
-        assert!(Instant::now() < deadline, "it does not compact");
+        let length = || generation(data).join("db").metadata().map(|file| file.len());
+        assert!(
+            Instant::now() < deadline,
+            "it does not compact: sled's file has {:?} bytes, {} tasks were made: {sum:?}",
+            length(),
+            kept.len()
+        );
         // Nothing tells when it begins.
         std::thread::sleep(Duration::from_micros(200));
     }

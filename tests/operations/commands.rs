@@ -95,6 +95,45 @@ fn the_page_of_a_command_has_its_flags_and_the_shells_know_them() {
 }
 
 #[test]
+fn bash_completes_the_flags_of_each_subcommand() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let script = directory.path().join("completion.bash");
+    std::fs::write(&script, text(&run(&["completions", "bash"]))).unwrap();
+    for command in Cli::command().get_subcommands() {
+        let name = command.get_name();
+        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            let typed = format!(
+                ". '{}'; COMP_WORDS=(task-broker {name} --{flag}); COMP_CWORD=2; \
+                 _task__broker task-broker --{flag} {name}; echo \"${{COMPREPLY[@]}}\"",
+                script.display()
+            );
+            let completed = std::process::Command::new("bash").args(["-c", &typed]).output().unwrap();
+            let completed = String::from_utf8(completed.stdout).unwrap();
+            let words: Vec<_> = completed.split_whitespace().collect();
+            assert!(words.contains(&format!("--{flag}").as_str()), "{name} --{flag}: {completed}");
+        }
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_written_is_an_error_and_no_panic() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let secret = directory.path().join("secret");
+    std::fs::write(&secret, "x".repeat(48)).unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let program = std::env::var_os("BROKER_UNDER_TEST").unwrap_or(env!("CARGO_BIN_EXE_task-broker").into());
+    let done = std::process::Command::new(program)
+        .args(["token", "--aud", "a", "--sub", "b", "--secret-file"])
+        .arg(&secret)
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left on device") && !said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn help_teaches_by_examples_that_the_program_understands() {
     for args in
         [&["--help"][..], &["serve", "--help"], &["healthcheck", "--help"], &["completions", "--help"]]
