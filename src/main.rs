@@ -38,6 +38,8 @@ fn main() -> ExitCode {
         complain(&error);
         return ExitCode::FAILURE;
     }
+    // What the database makes by itself is nobody else's business either.
+    umask(Mode::RWXG | Mode::RWXO);
     // What a command could not do is 1, what a check could not look at is 2.
     let (done, failure) = match Cli::parse().command {
         Command::Serve(settings) => (serve(&settings).map(|()| ExitCode::SUCCESS), 1),
@@ -129,8 +131,6 @@ fn complain(error: &(dyn std::error::Error + Send + Sync)) {
 }
 
 fn serve(serve: &Serve) -> Result<(), AnyError> {
-    // What the database makes by itself is nobody else's business either.
-    umask(Mode::RWXG | Mode::RWXO);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .global_queue_interval(COMMITS_FIRST)

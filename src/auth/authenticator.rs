@@ -183,14 +183,14 @@ impl Authenticator {
         }
         let header = Header::read(&decode_part(header).ok_or(Unauthorized::BAD_HEADER)?)?;
         // Before the signature is known to be good, nothing that is claimed is looked at.
-        match snapshot.keys.verify(&header, message, signature) {
-            Err(refusal) if refusal == Unauthorized::NO_KEY => {
-                if header.kid.is_some_and(|kid| !snapshot.keys.knows(&kid)) {
-                    self.keyring.tell_unknown_key();
-                }
-                return Err(if snapshot.complete { refusal } else { Unauthorized::NO_KEYS_YET });
+        if let Err(refusal) = snapshot.keys.verify(&header, message, signature) {
+            // A key without a name was tried where one fits, and says nothing about the key that the token names.
+            let names_unknown = header.kid.is_some_and(|kid| !snapshot.keys.knows(&kid));
+            if names_unknown {
+                self.keyring.tell_unknown_key();
             }
-            other => other?,
+            let may_be_good = !snapshot.complete && (names_unknown || refusal == Unauthorized::NO_KEY);
+            return Err(if may_be_good { Unauthorized::NO_KEYS_YET } else { refusal });
         }
         let claims = Claims::read(&decode_part(claims).ok_or(Unauthorized::BAD_CLAIMS)?)?;
         self.policy.check(&claims, now)?;

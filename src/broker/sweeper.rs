@@ -14,9 +14,9 @@ const STEP: usize = 32;
 /// How long it rests when nothing was due: also how late an `expired` event may be.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// How long it rests between two steps while more is due, so that commands and reads get their turn: some 5,000 tasks a
+/// How long it rests between two steps while more is due, so that commands and reads get their turn: some 3,000 tasks a
 /// second. Where tasks come faster than that, new ones take out as many.
-const BUSY: Duration = Duration::from_millis(5);
+const BUSY: Duration = Duration::from_millis(8);
 
 /// How long it rests when the store refuses.
 const REFUSED: Duration = Duration::from_secs(1);

@@ -105,6 +105,26 @@ async fn a_new_key_is_found_when_a_token_asks_for_it_and_an_old_one_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_is_asked_for_also_where_a_key_without_a_name_could_have_been_meant() {
+    let setting = Setting::new();
+    let (unnamed, old, new) = (Signer::new("ES256"), Signer::new("ES256"), Signer::new("ES256"));
+    let mut server = setting.server(Answering::Keys(set(&[old.named_jwk("old")]))).await;
+    server.stop().await;
+    let pem = file(&setting.directory, "unnamed.pem", &unnamed.pem());
+    let broker = setting.options(&server.url(), 3600).flag("--jwt-public-key-file", flag(&pem)).start();
+    // Of a key that it does not have yet it cannot say that the signature is wrong.
+    let old_token = old.named_token("ES256", "old", &claims("alice"));
+    ask(&broker, &old_token).await.http_error(503);
+    assert_good(&broker, "the key from the file", &unnamed.token("ES256", &claims("alice"))).await;
+    server.resume();
+    until_ready(&broker).await;
+    assert_good(&broker, "old", &old_token).await;
+    server.answer(Answering::Keys(set(&[new.named_jwk("new")])));
+    until_good(&broker, &new.named_token("ES256", "new", &claims("alice"))).await;
+    assert_bad(&broker, "the old key is gone", &old_token).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rotation_under_load_refuses_no_good_token_for_longer_than_one_refresh() {
     const REFRESH_SECS: u64 = 2;
     let setting = Setting::new();

@@ -2,11 +2,23 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use crate::files::scratch;
 use crate::harness::attempt::Start;
 use crate::{DEADLINE, json_lines, on, path, pipe, run, said, served, stopped};
 use serde_json::json;
+
+/// Nobody but the user may look at anything of a store.
+fn assert_private(path: &Path) {
+    let found = fs::metadata(path).unwrap();
+    assert_eq!(found.permissions().mode() & 0o077, 0, "{}", path.display());
+    if found.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            assert_private(&entry.unwrap().path());
+        }
+    }
+}
 
 #[test]
 fn a_store_moves_by_export_and_import_with_every_byte_and_both_digests() {
@@ -27,6 +39,7 @@ fn a_store_moves_by_export_and_import_with_every_byte_and_both_digests() {
         );
         let imported = run(&on(&other, "import", &["--in", path(&file)])).assert_code(0);
         assert_eq!(imported.stdout.replace("imported", "exported"), exported.stderr);
+        assert_private(&other);
         // The same census: what check counts.
         let counted = |data| {
             let found = run(&on(data, "check", &[])).assert_code(0);

@@ -143,7 +143,7 @@ impl Tree {
     pub(super) fn note(&mut self, position: &Position) -> Result<(), TreeError> {
         bounded(|| {
             let value = reached::note(position).map_err(|_what| TreeError::Encode)?;
-            self.db.insert(keys::REACHED, value)?;
+            self.put(keys::REACHED, IVec::from(value))?;
             self.sync()
         })
     }
