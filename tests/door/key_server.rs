@@ -110,7 +110,7 @@ async fn a_new_key_is_asked_for_also_where_a_key_without_a_name_could_have_been_
     let (unnamed, old, new) = (Signer::new("ES256"), Signer::new("ES256"), Signer::new("ES256"));
     let mut server = setting.server(Answering::Keys(set(&[old.named_jwk("old")]))).await;
     server.stop().await;
-    let pem = file(&setting.directory, "unnamed.pem", &unnamed.pem());
+    let pem = file(&setting.directory, "unnamed.pem", unnamed.pem());
     let broker = setting.options(&server.url(), 3600).flag("--jwt-public-key-file", flag(&pem)).start();
     // Of a key that it does not have yet it cannot say that the signature is wrong.
     let old_token = old.named_token("ES256", "old", &claims("alice"));
