@@ -4,13 +4,9 @@
 //! and most of them are refused after that. So, once somebody has waited in vain, the next ones wait for a moment only,
 //! until there is a place at once again; close to the controlled delay of "Fail at Scale" (ACM Queue 13, 8, 2015), but
 //! clients that all have their turn in time are never refused.
-//!
-//! Even a moment costs: a connection that has waited is cold, and to refuse its request then takes twice the processor time. So
-//! only a short line waits in a queue that stands. What comes to a full line is refused at once, and its connection rests
-//! afterwards (see [`Places::line_is_full`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -21,10 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long it waits in a queue that stands. Not nothing: a refusal costs as much as many a call, and clients that come again
 /// at once would leave the broker no time for those that it can serve.
-pub(super) const STANDING: Duration = Duration::from_millis(20);
-
-/// How many wait in a queue that stands: enough to take what is given back until others have come.
-const LINE: usize = 64;
+const STANDING: Duration = Duration::from_millis(20);
 
 /// The places.
 #[derive(Debug)]
@@ -33,36 +26,13 @@ pub(super) struct Places {
     all: u32,
     /// Somebody has waited in vain since there last was a place at once.
     stands: AtomicBool,
-    /// How many wait.
-    waiting: AtomicUsize,
-}
-
-/// Somebody who waits.
-struct Waiter<'a>(&'a AtomicUsize);
-
-impl<'a> Waiter<'a> {
-    fn new(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Places {
     /// So many of them, at least one.
     pub(super) fn new(all: usize) -> Self {
         let all = u32::try_from(all.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        Self {
-            room: Arc::new(Semaphore::new(all as usize)),
-            all,
-            stands: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
-        }
+        Self { room: Arc::new(Semaphore::new(all as usize)), all, stands: AtomicBool::new(false) }
     }
 
     /// Takes `count` places, or all if there are not so many, if they are there soon. Who came first has them first,
@@ -79,15 +49,8 @@ impl Places {
         Box::pin(self.wait_for(count)).await
     }
 
-    /// Whether enough wait already in a queue that stands. Whoever is refused for it must come again after [`STANDING`] at the
-    /// earliest: clients that ask again at once would leave the broker no time for those that it can serve.
-    pub(super) fn line_is_full(&self) -> bool {
-        self.stands.load(Ordering::Relaxed) && self.waiting.load(Ordering::Relaxed) >= LINE
-    }
-
     async fn wait_for(&self, count: u32) -> Option<OwnedSemaphorePermit> {
         let patience = if self.stands.load(Ordering::Relaxed) { STANDING } else { PATIENCE };
-        let _waiter = Waiter::new(&self.waiting);
         let room = Arc::clone(&self.room);
         if let Ok(taken) = timeout(patience, room.acquire_many_owned(count)).await {
             return taken.ok();
@@ -137,25 +100,6 @@ mod tests {
         drop(places.take(1).await.unwrap());
         let _held = places.take(2).await.unwrap();
         assert_eq!(refused_after(&places, 1).await, PATIENCE, "there was a place at once");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_short_line_waits_in_a_queue_that_stands() {
-        let places = Places::new(1);
-        let held = places.take(1).await.unwrap();
-        let line = || futures_util::future::join_all((0..LINE).map(|_| places.take(1)));
-        let (refused, full) = tokio::join!(line(), async { places.line_is_full() });
-        assert!(refused.iter().all(Option::is_none));
-        assert!(!full, "a burst has no line: nobody had waited in vain before");
-        assert!(!places.line_is_full(), "they are gone");
-        let (refused, full) = tokio::join!(line(), async { places.line_is_full() });
-        assert!(refused.iter().all(Option::is_none));
-        assert!(full);
-        drop(held);
-        drop(places.take(1).await.unwrap());
-        let _held = places.take(1).await.unwrap();
-        let (_, full) = tokio::join!(line(), async { places.line_is_full() });
-        assert!(!full, "there was a place at once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,12 +58,6 @@ const HEAD_BYTES: usize = 64 * 1024;
 /// The same of HTTP/2, decoded, as the library counts: each field costs 32 bytes beside its text.
 const HTTP2_HEAD_BYTES: u32 = 64 * 1024;
 
-/// In the extensions of an answer: for how long nothing more is read from its connection afterwards. Who is refused for
-/// lack of time and asks again at once is slowed down by that, and it costs nothing where the client does wait. A connection
-/// of HTTP/2 carries other requests too and never rests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RestAfter(pub(super) Duration);
-
 /// What one connection may cost.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
@@ -211,14 +205,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         let open = Activity::begin(&activity, &request);
         let ends = Arc::clone(&activity);
         let answer = app.lock().call(request.map(|body| Body::new(Told { body, activity: ends })));
-        async move {
-            answer.await.map(|answer| {
-                if let Some(RestAfter(time)) = answer.extensions().get() {
-                    open.rest_afterwards(*time);
-                }
-                answer.map(|body| Body::new(Counted::new(body, open)))
-            })
-        }
+        async move { answer.await.map(|answer| answer.map(|body| Body::new(Counted::new(body, open)))) }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder

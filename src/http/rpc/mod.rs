@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use task_broker_protocol::methods::{Entry, MethodName};
@@ -29,8 +29,6 @@ use super::answer::{Answer, NoRoom, Room};
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
 use super::patience::within;
-use super::places::STANDING;
-use super::serve::RestAfter;
 use super::{App, gate};
 use crate::auth::Verified;
 use crate::broker::Refusal;
@@ -68,14 +66,14 @@ pub(super) fn handle(
 ) -> impl Future<Output = Response<Body>> + Send {
     // Taken apart outside of the future, which holds then what is needed of it, and once.
     let (head, body) = request.into_parts();
-    let (headers, version) = (head.headers, head.version);
+    let headers = head.headers;
     let admitted = admit(&app, &headers);
     async move {
         let verified = match admitted {
             Ok(verified) => verified,
             Err(refused) => return Box::pin(turned_away(&app, body, *refused)).await,
         };
-        let (collected, mut permit) = match let_in(&app, body, version).await {
+        let (collected, mut permit) = match let_in(&app, body).await {
             Ok(both) => both,
             Err(refused) => return *refused,
         };
@@ -146,17 +144,7 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
 
 /// Reads the body of a request and finds places for its calls: before it reads, so that whoever waits holds nothing but its
 /// head, and nobody waits twice. What was read and understood is carried out.
-async fn let_in(
-    app: &App,
-    body: Body,
-    version: Version,
-) -> Result<(Collected, OwnedSemaphorePermit), Box<Response<Body>>> {
-    // A connection of HTTP/2 cannot rest, so its requests wait.
-    if version < Version::HTTP_2 && app.places.line_is_full() {
-        let mut response = busy(None);
-        response.extensions_mut().insert(RestAfter(STANDING));
-        return Err(Box::new(Box::pin(turned_away(app, body, response)).await));
-    }
+async fn let_in(app: &App, body: Body) -> Result<(Collected, OwnedSemaphorePermit), Box<Response<Body>>> {
     let Some(permit) = places(app, most_places(body.size_hint().exact())).await else {
         return Err(Box::new(Box::pin(turned_away(app, body, busy(None))).await));
     };

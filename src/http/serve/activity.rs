@@ -34,8 +34,6 @@ pub(super) struct Activity {
     began: Instant,
     /// When the last request was over, in milliseconds after `began`.
     last_done: AtomicU64,
-    /// Until when nothing is read, in milliseconds after `began`; 0 when it is.
-    rests_until: AtomicU64,
     /// Answers of a multiplexed connection that are ready, and since when nothing was taken of each.
     untaken: Mutex<HashMap<usize, Instant>>,
 }
@@ -51,7 +49,6 @@ impl Activity {
             request_end: Tail::default(),
             began: Instant::now(),
             last_done: AtomicU64::new(0),
-            rests_until: AtomicU64::new(0),
             untaken: Mutex::default(),
         }
     }
@@ -75,19 +72,6 @@ impl Activity {
             && (self.in_head.load(Ordering::Acquire) || !self.received.ends_with(&self.request_end))
     }
 
-    /// Until when nothing is to be read; nothing if that is over.
-    pub(super) fn rests_until(&self) -> Option<Instant> {
-        let until = match self.rests_until.load(Ordering::Acquire) {
-            0 => return None,
-            millis => self.began + Duration::from_millis(millis),
-        };
-        if until > Instant::now() {
-            return Some(until);
-        }
-        self.rests_until.store(0, Ordering::Release);
-        None
-    }
-
     /// Since when nothing was taken of some answer that is ready, on a multiplexed connection: there the peer says for each
     /// how much it takes, and while that is nothing, nothing is written that could be seen to stall.
     pub(super) fn untaken_since(&self) -> Option<Instant> {
@@ -95,10 +79,6 @@ impl Activity {
             return None;
         }
         self.untaken.lock().values().min().copied()
-    }
-
-    fn passed(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn last_done(&self) -> Instant {
@@ -176,19 +156,10 @@ impl HttpBody for Told {
 #[derive(Debug)]
 pub(super) struct OpenRequest(Arc<Activity>);
 
-impl OpenRequest {
-    /// Lets the connection rest from now on, if this is the only request that it carries.
-    pub(super) fn rest_afterwards(&self, time: Duration) {
-        if !self.0.multiplexed.load(Ordering::Acquire) {
-            let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            self.0.rests_until.store(self.0.passed().saturating_add(time), Ordering::Release);
-        }
-    }
-}
-
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.last_done.store(self.0.passed(), Ordering::Release);
+        let passed = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_done.store(passed, Ordering::Release);
         self.0.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -256,37 +227,5 @@ impl HttpBody for Counted {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rests(version: Version) -> bool {
-        let activity = Arc::new(Activity::new());
-        let mut request = Request::new(Body::empty());
-        *request.version_mut() = version;
-        Activity::begin(&activity, &request).rest_afterwards(Duration::from_mins(1));
-        activity.rests_until().is_some()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_connection_of_one_request_at_a_time_rests() {
-        assert!(rests(Version::HTTP_11));
-        assert!(rests(Version::HTTP_10));
-        assert!(!rests(Version::HTTP_2));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rest_is_over_when_its_time_is() {
-        let activity = Arc::new(Activity::new());
-        let open = Activity::begin(&activity, &Request::new(Body::empty()));
-        assert_eq!(activity.rests_until(), None);
-        let began = Instant::now();
-        open.rest_afterwards(Duration::from_millis(20));
-        assert_eq!(activity.rests_until(), Some(began + Duration::from_millis(20)));
-        tokio::time::advance(Duration::from_millis(20)).await;
-        assert_eq!(activity.rests_until(), None);
     }
 }

@@ -87,17 +87,6 @@ impl<S: AsyncRead> Timed<S> {
         }
     }
 
-    /// Whether the connection rests; it is polled again when it does no longer.
-    fn rests(&mut self, cx: &mut Context<'_>) -> bool {
-        while let Some(until) = self.activity.rests_until() {
-            self.look_again.as_mut().reset(until);
-            if self.look_again.as_mut().poll(cx).is_pending() {
-                return true;
-            }
-        }
-        false
-    }
-
     /// Watches a write: one that makes no progress for too long fails, or answers that nobody reads would fill the
     /// memory.
     pub(super) fn watch_write<T>(
@@ -121,9 +110,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.rests(cx) {
-            return Poll::Pending;
-        }
         let before = buf.filled().len();
         self.stream.set_limit(READ_BYTES);
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
