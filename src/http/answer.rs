@@ -19,7 +19,7 @@ const PIECE: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a call is answered with.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Answer {
     /// The whole text; nothing for a notification.
     pub(super) text: Vec<u8>,

@@ -361,10 +361,9 @@ fn try_on_a_copy(stopped: &Stopped, damage: &Damage) -> Result<Verdict, String> 
     if !changed.is_empty() {
         return Err(format!("refused, but changed {changed:?}"));
     }
-    // A supervisor tries again, and what was refused once must not become a fresh start by that. It may have everything:
-    // sled cut the damage off before it gave up, and the journal has what came after.
+    // A supervisor tries again, and what was refused once must not become a fresh start by that.
     match start(stopped, &data)? {
-        Verdict::Refused | Verdict::Whole => Ok(Verdict::Refused),
+        Verdict::Refused => Ok(Verdict::Refused),
         again => Err(format!("refused, and at the next start {again}")),
     }
 }

@@ -36,13 +36,13 @@ pub(super) fn serve<'a>(
     let context = Context { app, caller, method: entry.name, members: &call.params };
     let id = call.id.as_ref();
     Ok(match entry.method {
-        MethodName::Info => boxed(id, ready(Ok(reads::info(context)))),
+        MethodName::Info => read(id, ready(Ok(reads::info(context)))),
         MethodName::Create => change(id, worker::create(context, params(call, body)?), |made| made.created),
-        MethodName::Get => boxed(id, reads::get(context, Right::Creator, params(call, body)?)),
-        MethodName::Wait => boxed(id, reads::wait(context, params(call, body)?)),
-        MethodName::List => boxed(id, reads::list(context, params(call, body)?)),
-        MethodName::Statuses => boxed(id, reads::statuses(context, params(call, body)?)),
-        MethodName::Resume => boxed(id, reads::resume(context, params(call, body)?)),
+        MethodName::Get => read(id, reads::get(context, Right::Creator, params(call, body)?)),
+        MethodName::Wait => read(id, reads::wait(context, params(call, body)?)),
+        MethodName::List => read(id, reads::list(context, params(call, body)?)),
+        MethodName::Statuses => read(id, reads::statuses(context, params(call, body)?)),
+        MethodName::Resume => read(id, reads::resume(context, params(call, body)?)),
         MethodName::RequireInput => change(id, worker::require_input(context, params(call, body)?), |_| true),
         MethodName::ApplyInput => {
             change(id, worker::apply_input(context, Right::Creator, params(call, body)?), |_| true)
@@ -74,7 +74,7 @@ pub(super) fn serve<'a>(
 }
 
 /// What only reads.
-fn boxed<'a, R: Serialize + Send + 'a>(
+fn read<'a, R: Serialize + Send + 'a>(
     id: Option<&'a Id>,
     served: impl Future<Output = Result<R, Failure>> + Send + 'a,
 ) -> Answering<'a> {

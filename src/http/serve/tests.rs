@@ -136,6 +136,11 @@ async fn half_a_head_does_not_hold_up_the_end() {
     tokio::time::timeout(PATIENCE, server.served).await.expect("the end waits for half a head").unwrap();
 }
 
+/// A server that gives up a peer which takes nothing of an answer for so long.
+async fn server_that_waits_for(stall: Duration) -> Server {
+    server_with(ConnectionLimits { stall, ..ConnectionLimits::default() }).await
+}
+
 /// A client of HTTP/2 that takes so many bytes of each answer and no more, until it reads on.
 async fn http_2(
     server: &Server,
@@ -154,8 +159,7 @@ fn get_root() -> Request<Body> {
 
 #[tokio::test]
 async fn an_http_2_peer_that_takes_nothing_of_one_answer_is_given_up_whatever_else_it_does() {
-    let limits = ConnectionLimits { stall: Duration::from_millis(300), ..ConnectionLimits::default() };
-    let server = server_with(limits).await;
+    let server = server_that_waits_for(Duration::from_millis(300)).await;
     let (mut sender, connection) = http_2(&server, 0).await;
     let began = Instant::now();
     let first = sender.send_request(get_root()).await.unwrap();
@@ -172,8 +176,7 @@ async fn an_http_2_peer_that_takes_nothing_of_one_answer_is_given_up_whatever_el
 
 #[tokio::test]
 async fn an_http_2_peer_that_takes_its_answers_is_not_given_up() {
-    let limits = ConnectionLimits { stall: Duration::from_millis(100), ..ConnectionLimits::default() };
-    let server = server_with(limits).await;
+    let server = server_that_waits_for(Duration::from_millis(100)).await;
     let (mut sender, connection) = http_2(&server, 65_535).await;
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(400) {

@@ -451,8 +451,6 @@ impl Thread {
         self.line.renewing.store(false, Ordering::Release);
         if turned? {
             self.line.state.lock().moved = Some(self.tree.directory().to_owned());
-            // Nothing is noted in the copy yet.
-            self.noted.position = Position::default();
         }
         Ok(())
     }

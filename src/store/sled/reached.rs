@@ -17,10 +17,9 @@ use super::seal::{self, Broken};
 /// How often it is noted, if the journal has come further.
 pub(super) const NOTE_EVERY: Duration = Duration::from_millis(500);
 
-/// The value to store under [`keys::REACHED`].
-pub(super) fn note(position: &Position) -> Result<Vec<u8>, Broken> {
-    let body = postcard::to_stdvec(position).map_err(|_what| Broken::Content)?;
-    Ok(seal::seal(keys::REACHED, &body))
+/// What is kept under [`keys::REACHED`], without its seal.
+pub(super) fn encode(position: &Position) -> Result<Vec<u8>, Broken> {
+    postcard::to_stdvec(position).map_err(|_what| Broken::Content)
 }
 
 /// What was noted. There are stores from before there was a note, and new ones.

@@ -139,11 +139,11 @@ impl Tree {
         })
     }
 
-    /// Notes, durably, how far the journal has come. Of a copy that is being made this is no part.
+    /// Notes, durably, how far the journal has come.
     pub(super) fn note(&mut self, position: &Position) -> Result<(), TreeError> {
         bounded(|| {
-            let value = reached::note(position).map_err(|_what| TreeError::Encode)?;
-            self.put(keys::REACHED, IVec::from(value))?;
+            let body = reached::encode(position).map_err(|_what| TreeError::Encode)?;
+            self.insert(keys::REACHED, &body)?;
             self.sync()
         })
     }

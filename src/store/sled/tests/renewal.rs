@@ -2,7 +2,9 @@
 //! wherever it is cut.
 
 use super::super::files::Files;
+use super::super::journal::Position;
 use super::super::open::{Opened, open as open_as_it_is};
+use super::super::reached;
 use super::super::renewer::{MANY_EXPIRED, Renewer};
 use super::compaction::{freeze, picture_at, quiet};
 use super::*;
@@ -84,6 +86,32 @@ async fn a_renewal_that_is_cut_anywhere_leaves_a_store_with_everything() {
         assert_eq!(picture_at(frozen.path(), &clock).await, before, "cut before step {step}");
         assert_eq!(generations(frozen.path()).len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_renewal_gets_to_its_end_while_it_is_noted_how_far_the_journal_has_come() {
+    let clock = new_clock();
+    let (home, before, opened) = filled(&clock).await;
+    let root = home.path();
+    let Opened { directory, db, mut tree, checkpoint, index, live_bytes, .. } = opened;
+    let files = Arc::new(Files::new(db, tree.path()).unwrap());
+    let mut renewer = Renewer::new(Arc::new(Mutex::new(directory)), Arc::clone(&files), &eager(root));
+    renewer.look(&mut tree, index.len() as u64, 0, live_bytes, clock.now());
+    let mut noted = Position::default();
+    loop {
+        // Another note before each step, and none beyond what the journal has.
+        noted.sequence += 1;
+        assert!(noted.sequence < checkpoint.position.sequence);
+        tree.note(&noted).unwrap();
+        assert!(!renewer.is_idle(), "it was given up");
+        if renewer.step(&mut tree, &checkpoint, clock.now()).unwrap() {
+            break;
+        }
+    }
+    assert_eq!(generations(root), ["generation-2"]);
+    assert_eq!(reached::read(tree.db()).unwrap(), Some(noted), "the copy knows it as the original did");
+    drop((tree, files, renewer));
+    assert_eq!(picture_at(root, &clock).await, before);
 }
 
 #[tokio::test]
