@@ -242,7 +242,7 @@ pub struct Serve {
     #[arg(long, env = "TASK_BROKER_MAX_BODY_BYTES", default_value_t = 8 << 20, value_name = "BYTES")]
     pub max_body_bytes: u32,
 
-    /// Calls that are worked on at once; of a batch each eight count as one.
+    /// Calls that are worked on at once; of a batch, each eight that are done one after the other count as one.
     #[arg(long, env = "TASK_BROKER_MAX_REQUESTS", default_value_t = 4096, value_name = "N")]
     pub max_requests: u32,
 

@@ -9,6 +9,7 @@ mod stream;
 mod views;
 mod worker;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::maybe_done;
+use futures_util::poll;
 use task_broker_protocol::methods::{Entry, MethodName};
 use task_broker_protocol::{Call, ErrorObject, Id, Kind, Parsed, envelope, lookup};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::unconstrained;
 
 use self::failure::Failure;
@@ -29,6 +30,7 @@ use super::answer::{Answer, NoRoom, Room};
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
 use super::patience::within;
+use super::places::Taken;
 use super::{App, gate};
 use crate::auth::Verified;
 use crate::broker::Refusal;
@@ -41,9 +43,9 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// What a busy broker asks its clients to wait, in milliseconds.
 const BUSY_RETRY_MS: u64 = 1000;
 
-/// How many calls of a batch take one place among those that are worked on, and how many of them are worked on at once at
-/// most. A batch keeps its place for as long as all its calls take, one after the other for the most part: if all places
-/// were taken by large batches, with one for each, none of them would be done in time.
+/// So many calls of a batch, done one after the other, take one place among those that are worked on. A batch keeps its
+/// places for as long as all its calls take: if all places were taken by large batches, with one for each, none of them
+/// would be done in time. Those that are done together take one each.
 const BATCH_CALLS_PER_PLACE: usize = 8;
 
 /// An answer to a task that is new has at most so many bytes: its `meta` above all, names of at most some hundred bytes.
@@ -73,7 +75,7 @@ pub(super) fn handle(
             Ok(verified) => verified,
             Err(refused) => return Box::pin(turned_away(&app, body, *refused)).await,
         };
-        let (collected, mut permit) = match let_in(&app, body).await {
+        let (collected, mut taken) = match let_in(&app, body).await {
             Ok(both) => both,
             Err(refused) => return *refused,
         };
@@ -82,11 +84,11 @@ pub(super) fn handle(
             Parsed::Single(Ok(call)) => match lookup(&call.method) {
                 Some(entry) if entry.single_only => {
                     // What stays open has limits of its own, and must not take the room of calls that end.
-                    drop((permit, collected.room));
+                    drop((taken, collected.room));
                     return Box::pin(long_call(&app, &verified, &headers, entry, &call, &body)).await;
                 }
                 entry => {
-                    give_back(&mut permit, 1);
+                    taken.keep(1);
                     single(&app, &verified, entry, &call, &body).await
                 }
             },
@@ -98,7 +100,7 @@ pub(super) fn handle(
                 return failed(refusal.id.as_ref(), refusal.error.into());
             }
             Parsed::Batch(calls) => {
-                give_back(&mut permit, calls.len().div_ceil(BATCH_CALLS_PER_PLACE));
+                taken.keep(places_of(&calls));
                 if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
                     return *refused;
                 }
@@ -107,7 +109,7 @@ pub(super) fn handle(
                 served
             }
         };
-        deliver(&app, served, permit).await
+        deliver(&app, served, taken).await
     }
 }
 
@@ -144,39 +146,46 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
 
 /// Reads the body of a request and finds places for its calls: before it reads, so that whoever waits holds nothing but its
 /// head, and nobody waits twice. What was read and understood is carried out.
-async fn let_in(app: &App, body: Body) -> Result<(Collected, OwnedSemaphorePermit), Box<Response<Body>>> {
-    let Some(permit) = places(app, most_places(body.size_hint().exact())).await else {
+async fn let_in(app: &App, body: Body) -> Result<(Collected, Taken), Box<Response<Body>>> {
+    let Some(taken) = places(app, most_places(body.size_hint().exact())).await else {
         return Err(Box::new(Box::pin(turned_away(app, body, busy(None))).await));
     };
     let mut reading = std::pin::pin!(app.bodies.collect(body, app.settings.max_body_bytes));
     let unread = |error| Box::new(unread(app, &error));
     if let Ok(read) = within(BODY_AT_HAND, reading.as_mut()).await {
-        return read.map(|collected| (collected, permit)).map_err(unread);
+        return read.map(|collected| (collected, taken)).map_err(unread);
     }
     let _slow = app.slow.token();
-    drop(permit);
+    drop(taken);
     let collected = reading.await.map_err(unread)?;
     let length = u64::try_from(collected.bytes.len()).ok();
-    let permit = Box::pin(places(app, most_places(length))).await.ok_or_else(|| Box::new(busy(None)))?;
-    Ok((collected, permit))
+    let taken = Box::pin(places(app, most_places(length))).await.ok_or_else(|| Box::new(busy(None)))?;
+    Ok((collected, taken))
 }
 
 /// How many places the calls of a body of this many bytes can need, if it is a batch; nobody knows that before it is read.
 fn most_places(bytes: Option<u64>) -> usize {
     let calls = bytes.and_then(|bytes| usize::try_from(bytes / SMALLEST_CALL_BYTES).ok());
-    calls.unwrap_or(usize::MAX).clamp(1, envelope::MAX_BATCH).div_ceil(BATCH_CALLS_PER_PLACE)
+    calls.unwrap_or(usize::MAX).clamp(1, envelope::MAX_BATCH)
 }
 
-/// Gives back what a request holds above `needed` places.
-fn give_back(permit: &mut OwnedSemaphorePermit, needed: usize) {
-    drop(permit.split(permit.num_permits().saturating_sub(needed.max(1))));
+/// How many places a batch needs.
+fn places_of(calls: &[Element<'_>]) -> usize {
+    let mut most = calls.len().div_ceil(BATCH_CALLS_PER_PLACE);
+    let mut rest = calls;
+    while !rest.is_empty() {
+        let together = together(rest, 0);
+        most = most.max(together);
+        rest = rest.get(together..).unwrap_or_default();
+    }
+    most
 }
 
 /// Places for so many calls that are worked on, if there are as many soon.
-async fn places(app: &App, count: usize) -> Option<OwnedSemaphorePermit> {
-    let permit = app.places.take(count).await?;
+async fn places(app: &App, count: usize) -> Option<Taken> {
+    let taken = app.places.take(count).await?;
     // The end may have begun in the meantime.
-    (!app.is_draining()).then_some(permit)
+    (!app.is_draining()).then_some(taken)
 }
 
 /// Counts calls against what their subject may do. The first call of a request is counted before its body is read.
@@ -304,8 +313,8 @@ async fn long_call(
 
 type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
 
-/// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together, up to
-/// [`BATCH_CALLS_PER_PLACE`] of them: none can see what the one before it does.
+/// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together: none
+/// can see what the one before it does.
 async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Served {
     let mut answer = Answer { text: vec![b'['], changed: false };
     let mut room = None;
@@ -314,11 +323,20 @@ async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &B
         let (together, after) = rest.split_at(together(rest, answer.text.len()));
         rest = after;
         let so_far = answer.text.len();
-        let served = together.iter().map(|element| batch_element(app, verified, element, body, so_far));
-        // They are polled in this order and never put off by the runtime, so they come to the writer in it.
-        let served = join_all(served.map(|one| unconstrained(Box::pin(one)))).await;
-        for (element, one) in together.iter().zip(served) {
-            let Some(mut one) = one else { continue };
+        // Each is polled once, until it waits for the disk, before any is waited for: so they come to the writer in their order
+        // and are committed together. Were one put off by the runtime, a later one could be there before it.
+        let mut served: Vec<_> = together
+            .iter()
+            .map(|element| {
+                maybe_done(unconstrained(Box::pin(batch_element(app, verified, element, body, so_far))))
+            })
+            .collect();
+        for one in &mut served {
+            let _waits = poll!(&mut *one);
+        }
+        for (element, one) in together.iter().zip(&mut served) {
+            (&mut *one).await;
+            let Some(mut one) = Pin::new(one).take_output().flatten() else { continue };
             let full = app.answers.make_room(&mut room, answer.text.len() + one.text.len()).is_err();
             if full && !one.changed && one.text.len() > SHORT_BYTES {
                 // Only this one is refused: the others may have changed something.
@@ -348,7 +366,7 @@ fn together(calls: &[Element<'_>], so_far: usize) -> usize {
         let creates = lookup(&call.method).is_some_and(|entry| entry.method == MethodName::Create);
         creates && !call.params.iter().any(|(name, _)| name == "idempotencyKey")
     };
-    let count = calls.iter().take(BATCH_CALLS_PER_PLACE).take_while(is_new).count().max(1);
+    let count = calls.iter().take_while(is_new).count().max(1);
     if so_far + count * CREATED_BYTES > MAX_ANSWER_BYTES { 1 } else { count }
 }
 
