@@ -274,3 +274,36 @@ fn an_answer_that_does_not_wait_for_the_body_arrives_all_the_same() {
     assert_eq!(connection.answer().status, 401);
     assert!(connection.is_closed(Duration::from_secs(20)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_bodies_that_lack_their_end_keep_nobody_out() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).start();
+    let client = broker.anonymous();
+    let large = 8_usize << 20;
+    let params = json!({"taskId": 5, "x": "x".repeat(2 << 20)});
+    let quick = json!({"jsonrpc": "2.0", "id": 1, "method": "store/get", "params": params}).to_string();
+    // More than all bodies together may have, if each were kept.
+    let open: Vec<_> = (0..40)
+        .map(|_| {
+            let address = broker.address();
+            std::thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                let head = format!(
+                    "POST /rpc HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {large}\r\n\r\n"
+                );
+                // The broker may have refused it by then.
+                stream.write_all(&[head.as_bytes(), &vec![b' '; large - 1]].concat()).ok();
+                stream
+            })
+        })
+        .collect();
+    let open: Vec<_> = open.into_iter().map(|sending| sending.join().unwrap()).collect();
+    poll_until(Duration::from_secs(10), "a body that is there at once is read", async || {
+        (client.post(quick.clone()).await.error().kind == "invalid_params").then_some(())
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(client.post(quick.clone()).await.error().kind, "invalid_params");
+    }
+    drop(open);
+}

@@ -11,7 +11,6 @@ mod worker;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
@@ -29,7 +28,6 @@ pub(super) use self::shown::ShownTasks;
 use super::answer::{Answer, NoRoom, Room};
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
-use super::patience::within;
 use super::places::Taken;
 use super::{App, gate};
 use crate::auth::Verified;
@@ -56,10 +54,6 @@ const SHORT_BYTES: usize = 512;
 
 /// No call has fewer bytes: `{"jsonrpc":"2.0","method":"store/info"},` has 39.
 const SMALLEST_CALL_BYTES: u64 = 39;
-
-/// How long the body of a request that has a place may take. Most bodies are there already then; a slower one goes on
-/// without a place and waits for one again, or some slow clients could keep all places.
-const BODY_AT_HAND: Duration = Duration::from_millis(250);
 
 /// Serves one request.
 pub(super) fn handle(
@@ -145,21 +139,26 @@ fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>
 }
 
 /// Reads the body of a request and finds places for its calls: before it reads, so that whoever waits holds nothing but its
-/// head, and nobody waits twice. What was read and understood is carried out.
+/// head, and nobody waits twice. What was read and understood is carried out. A body that is slow goes on without a place
+/// and waits for one again, or some slow clients could keep all places.
 async fn let_in(app: &App, body: Body) -> Result<(Collected, Taken), Box<Response<Body>>> {
     let Some(taken) = places(app, most_places(body.size_hint().exact())).await else {
         return Err(Box::new(Box::pin(turned_away(app, body, busy(None))).await));
     };
-    let mut reading = std::pin::pin!(app.bodies.collect(body, app.settings.max_body_bytes));
-    let unread = |error| Box::new(unread(app, &error));
-    if let Ok(read) = within(BODY_AT_HAND, reading.as_mut()).await {
-        return read.map(|collected| (collected, taken)).map_err(unread);
+    let mut taken = Some(taken);
+    let mut slow = None;
+    let turns_slow = || {
+        slow = Some(app.slow.token());
+        taken = None;
+    };
+    let collected = app.bodies.collect(body, app.settings.max_body_bytes, turns_slow).await;
+    let collected = collected.map_err(|error| Box::new(unread(app, &error)))?;
+    if let Some(taken) = taken {
+        return Ok((collected, taken));
     }
-    let _slow = app.slow.token();
-    drop(taken);
-    let collected = reading.await.map_err(unread)?;
     let length = u64::try_from(collected.bytes.len()).ok();
     let taken = Box::pin(places(app, most_places(length))).await.ok_or_else(|| Box::new(busy(None)))?;
+    drop(slow);
     Ok((collected, taken))
 }
 
