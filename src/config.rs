@@ -4,7 +4,6 @@ mod settings;
 mod tools;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -36,7 +35,7 @@ pub enum Command {
     /// Serve until SIGTERM or SIGINT.
     ///
     /// Without further flags: on loopback, with an embedded store in ./data and without authentication.
-    #[command(after_long_help = tools::SERVE_EXAMPLES)]
+    #[command(after_long_help = tools::SERVE_EXAMPLES, allow_negative_numbers = true)]
     Serve(Box<Serve>),
     /// Make a token for development, signed with a secret file, and print it.
     Token(Token),
@@ -95,12 +94,13 @@ pub struct Compact {
 
 /// Settings of `task-broker export`.
 #[derive(Clone, Debug, Args)]
+#[command(group(clap::ArgGroup::new("source").required(true)))]
 pub struct Export {
     /// A store that no broker is using: sled:DIRECTORY.
-    #[arg(long, value_name = "STORE", required_unless_present = "url", conflicts_with = "url")]
+    #[arg(long, value_name = "STORE", group = "source")]
     pub store: Option<StoreUrl>,
     /// A running broker: http://HOST:PORT or https://HOST:PORT.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", group = "source")]
     pub url: Option<String>,
     /// File with the root certificates that the running broker's certificate is checked against; the system's without it.
     #[arg(long, value_name = "FILE", requires = "url")]
@@ -128,7 +128,13 @@ pub struct Import {
 #[derive(Clone, Debug, Args)]
 pub struct Serve {
     /// Address and port to listen on; port 0 takes a free one and logs it.
-    #[arg(long, env = "TASK_BROKER_LISTEN", default_value = "127.0.0.1:8420", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        env = "TASK_BROKER_LISTEN",
+        default_value = "127.0.0.1:8420",
+        value_name = "ADDRESS",
+        value_parser = address
+    )]
     pub listen: SocketAddr,
 
     /// Where tasks are kept: sled:DIRECTORY, or memory: (lost at every stop).
@@ -150,7 +156,7 @@ pub struct Serve {
     pub compact_above_bytes: u64,
 
     /// Never write it anew, however much larger it is than what it holds.
-    #[arg(long, env = "TASK_BROKER_NO_COMPACTION")]
+    #[arg(long, env = "TASK_BROKER_NO_COMPACTION", conflicts_with = "compact_above_bytes")]
     pub no_compaction: bool,
 
     /// Whether callers need a token: required (the default as soon as there is a key), optional (none is
@@ -249,7 +255,7 @@ pub struct Serve {
     /// Calls that one subject may make in a second, each of a batch counted; as many, and at least 100, at once. All
     /// anonymous callers are one subject. Without it there is no such limit.
     #[arg(long, env = "TASK_BROKER_RATE_LIMIT_PER_SUBJECT", value_name = "N")]
-    pub rate_limit_per_subject: Option<NonZeroU32>,
+    pub rate_limit_per_subject: Option<u32>,
 
     /// Open `store/wait` calls; 0 refuses all.
     #[arg(long, env = "TASK_BROKER_MAX_WAITS", default_value_t = 20_000, value_name = "N")]
@@ -342,6 +348,12 @@ impl StoreUrl {
             Self::Memory => None,
         }
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_error| {
+        "expected an IP address and a port, such as 127.0.0.1:8420 or [::1]:8420".to_owned()
+    })
 }
 
 impl FromStr for StoreUrl {

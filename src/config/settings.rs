@@ -1,5 +1,6 @@
 //! From flags to settings: what they mean together, and the files that they name.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -133,6 +134,7 @@ impl Serve {
             ),
             (self.max_body_bytes <= 256 << 20, "--max-body-bytes", "must be at most 268435456"),
             (self.max_requests >= 1, "--max-requests", "must be at least 1"),
+            (self.rate_limit_per_subject != Some(0), "--rate-limit-per-subject", "must be at least 1"),
             (self.max_tasks >= 1, "--max-tasks", "must be at least 1"),
             (self.default_ttl_ms >= 1, "--default-ttl-ms", "must be at least 1"),
             (self.quota_tasks_per_owner >= 1, "--quota-tasks-per-owner", "must be at least 1"),
@@ -202,7 +204,7 @@ impl Serve {
                 per_subject: size(self.max_streams_per_subject),
             },
             allow_origin: self.allow_origin.clone(),
-            rate_per_subject: self.rate_limit_per_subject,
+            rate_per_subject: self.rate_limit_per_subject.and_then(NonZeroU32::new),
         }
     }
 }

@@ -29,12 +29,36 @@ fn nothing_but_serve_is_a_complete_configuration() {
 }
 
 #[test]
+fn what_is_no_value_of_a_flag_is_told_with_its_name() {
+    for (flags, name, reason) in [
+        (&["--listen", "broker"][..], "--listen", "an IP address and a port"),
+        (&["--listen", "localhost:8420"], "--listen", "an IP address and a port"),
+        (&["--drain-secs", "-1"], "--drain-secs", "invalid digit"),
+        (&["--no-compaction", "--compact-above-bytes", "1"], "--no-compaction", "--compact-above-bytes"),
+    ] {
+        let flags: Vec<_> = ["task-broker", "serve"].iter().chain(flags).collect();
+        let error = Cli::try_parse_from(&flags).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains(reason), "{flags:?}: {error}");
+    }
+}
+
+#[test]
+fn an_export_says_where_from_and_once() {
+    let parsed = |flags: &[&str]| Cli::try_parse_from(["task-broker", "export"].iter().chain(flags));
+    let neither = parsed(&[]).unwrap_err().to_string();
+    assert!(neither.contains("--store") && neither.contains("--url"), "{neither}");
+    assert!(parsed(&["--store", "sled:x", "--url", "http://x"]).is_err());
+    assert!(parsed(&["--store", "sled:x"]).is_ok() && parsed(&["--url", "http://x"]).is_ok());
+}
+
+#[test]
 fn an_error_names_the_flag() {
     for (flags, flag) in [
         (&["--default-ttl-ms", "10", "--max-ttl-ms", "5"][..], "--default-ttl-ms"),
         (&["--default-poll-interval-ms", "99"], "--default-poll-interval-ms"),
         (&["--max-body-bytes", "2048", "--max-payload-bytes", "4096"], "--max-body-bytes"),
         (&["--max-requests", "0"], "--max-requests"),
+        (&["--rate-limit-per-subject", "0"], "--rate-limit-per-subject"),
         (&["--default-ttl-ms", "0"], "--default-ttl-ms"),
         (&["--quota-tasks-per-owner", "0"], "--quota-tasks-per-owner"),
         (&["--cache-bytes", "99999999999999"], "--cache-bytes"),

@@ -27,7 +27,7 @@ const PIECE: usize = 64 * 1024;
 /// Serves an export.
 pub(super) async fn handle(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     // An export counts as one call of its subject, like any other, whether or not it is allowed.
-    let admitted = admit_caller(&app, request.headers())
+    let admitted = admit_caller(&app, request.version(), request.headers())
         .and_then(|verified| may_call(&app, &verified, 1).map(|()| verified));
     let Verified { caller, valid_until } = match admitted {
         Ok(verified) => verified,

@@ -1,7 +1,16 @@
 //! What is looked at before a request's body is read: where it comes from, what it says it is, who sends it.
 
-use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
+use axum::http::{HeaderMap, HeaderValue, Version};
+
+/// Whether a request says once for whom it is, as RFC 9112 (3.2) demands: of two hosts a proxy might have looked at the other
+/// one.
+pub(super) fn names_one_host(version: Version, headers: &HeaderMap) -> bool {
+    match headers.get_all(HOST).iter().count() {
+        0 => version != Version::HTTP_11,
+        count => count == 1,
+    }
+}
 
 /// Whether a page of this origin may call. Without the header it is no page; any other origin must be on the
 /// list, or any web page could drive a broker on its visitor's machine.
@@ -19,6 +28,9 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let (Some(kind), None) = (types.next(), types.next()) else { return false };
     let identity = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
     let plain = headers.get_all(CONTENT_ENCODING).iter().all(identity);
+    // Chunks are put together below; whatever else it is coded in for its way would be left as it is.
+    let chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+    let plain = plain && headers.get_all(TRANSFER_ENCODING).iter().all(chunked);
     plain && kind.to_str().is_ok_and(is_json_type)
 }
 
@@ -99,8 +111,25 @@ mod tests {
         for coding in ["gzip", "br", "zstd", "deflate", "x-unknown", "identity, gzip"] {
             assert!(!is_json(&headers(&[json, ("content-encoding", coding)])), "{coding}");
         }
+        for coding in ["gzip, chunked", "gzip", "chunked, chunked"] {
+            assert!(!is_json(&headers(&[json, ("transfer-encoding", coding)])), "{coding}");
+        }
+        assert!(is_json(&headers(&[json, ("transfer-encoding", "Chunked")])));
         for coding in ["identity", "IDENTITY"] {
             assert!(is_json(&headers(&[json, ("content-encoding", coding)])), "{coding}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_named_once() {
+        let none = headers(&[]);
+        let one = headers(&[("host", "broker")]);
+        let mut two = one.clone();
+        two.append(HOST, HeaderValue::from_static("broker"));
+        for version in [Version::HTTP_10, Version::HTTP_11, Version::HTTP_2] {
+            assert_eq!(names_one_host(version, &none), version != Version::HTTP_11, "{version:?}");
+            assert!(names_one_host(version, &one), "{version:?}");
+            assert!(!names_one_host(version, &two), "{version:?}");
         }
     }
 

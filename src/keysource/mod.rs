@@ -71,9 +71,11 @@ impl Complaints {
     /// One line for the first failure and for every so many after it.
     const EVERY: u32 = 30;
 
-    fn failed(&mut self, what: &'static str, error: &dyn std::fmt::Display) {
+    /// Tells that nothing was taken; `kept` says whether there are keys from before.
+    fn failed(&mut self, what: &'static str, kept: bool, error: &dyn std::fmt::Display) {
         if self.failures.is_multiple_of(Self::EVERY) {
-            tracing::warn!(%error, failures = self.failures + 1, "{what}; the last good keys stay in force");
+            let so = if kept { "the last good keys stay in force" } else { "there have been none yet" };
+            tracing::warn!(%error, failures = self.failures + 1, "{what}; {so}");
         }
         self.failures = self.failures.saturating_add(1);
     }

@@ -42,7 +42,8 @@ impl KeyServer {
                 }
                 Err(fault) => {
                     let pause = pause_after(complaints.failures, self.cooldown);
-                    complaints.failed("the key server gave no keys", &fault);
+                    let kept = keyring.age(Source::Server, clock.now()).is_some();
+                    complaints.failed("the key server gave no keys", kept, &fault);
                     pause
                 }
             };

@@ -81,7 +81,10 @@ impl KeyFile {
             });
             match taken {
                 Ok(()) => complaints.worked("the file with the key set is good again"),
-                Err(fault) => complaints.failed("the file with the key set cannot be used", &fault),
+                Err(fault) => {
+                    // It was read before the broker started.
+                    complaints.failed("the file with the key set cannot be used", true, &fault);
+                }
             }
         }
     }

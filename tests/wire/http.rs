@@ -188,6 +188,26 @@ async fn an_answer_says_that_it_is_json(broker: &Broker) {
     }
 }
 
+async fn a_request_names_its_host_once(broker: &Broker) {
+    for path in ["/rpc", "/export"] {
+        for (hosts, accepted) in [("", false), ("Host: x\r\n", true), ("Host: x\r\nHost: y\r\n", false)] {
+            let request = format!(
+                "POST {path} HTTP/1.1\r\n{hosts}Connection: close\r\nContent-Type: application/json\r\n\
+                 Content-Length: {}\r\n\r\n{INFO}",
+                INFO.len()
+            );
+            let answer = raw::exchange(broker.address(), request);
+            // Nobody may export here without a token.
+            assert_eq!(answer.status != 400, accepted, "{path} {hosts}: {answer:?}");
+            if !accepted {
+                let body: Value = serde_json::from_str(&answer.body).unwrap();
+                assert_eq!(body["error"]["data"]["kind"], "invalid_request", "{body}");
+                assert!(body["error"]["message"].as_str().unwrap().contains("Host"), "{body}");
+            }
+        }
+    }
+}
+
 async fn nonsense_instead_of_http_breaks_nothing(broker: &Broker) {
     for bytes in ["GET\r\n\r\n", "\u{0}\u{1}\u{2}\r\n\r\n", "POST /rpc HTTP/9.9\r\n\r\n"] {
         if let Some(answer) = raw::try_exchange(broker.address(), bytes) {
@@ -206,5 +226,6 @@ on_memory!(
     an_unknown_path_is_not_found,
     a_body_in_chunks_is_served_like_any_other,
     an_answer_says_that_it_is_json,
+    a_request_names_its_host_once,
     nonsense_instead_of_http_breaks_nothing,
 );

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use bytes::Bytes;
 use futures_util::future::maybe_done;
 use futures_util::poll;
@@ -63,7 +63,7 @@ pub(super) fn handle(
     // Taken apart outside of the future, which holds then what is needed of it, and once.
     let (head, body) = request.into_parts();
     let headers = head.headers;
-    let admitted = admit(&app, &headers);
+    let admitted = admit(&app, head.version, &headers);
     async move {
         let verified = match admitted {
             Ok(verified) => verified,
@@ -108,9 +108,17 @@ pub(super) fn handle(
 }
 
 /// Who sends a request, if it may be looked at at all.
-pub(super) fn admit_caller(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
+pub(super) fn admit_caller(
+    app: &App,
+    version: Version,
+    headers: &HeaderMap,
+) -> Result<Verified, Box<Response<Body>>> {
     if app.is_draining() {
         return Err(Box::new(busy(None)));
+    }
+    if !gate::names_one_host(version, headers) {
+        let error = ErrorObject::invalid_request("the header Host must be there, and once");
+        return Err(Box::new(failed(None, error.into())));
     }
     if !gate::origin_allowed(headers, &app.settings.allow_origin) {
         return Err(Box::new(failed(None, ErrorObject::origin_forbidden().into())));
@@ -129,8 +137,8 @@ pub(super) fn admit_caller(app: &App, headers: &HeaderMap) -> Result<Verified, B
 }
 
 /// Looks at everything that can be told without the body.
-fn admit(app: &App, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
-    let verified = admit_caller(app, headers)?;
+fn admit(app: &App, version: Version, headers: &HeaderMap) -> Result<Verified, Box<Response<Body>>> {
+    let verified = admit_caller(app, version, headers)?;
     if !gate::is_json(headers) {
         return Err(Box::new(failed(None, ErrorObject::unsupported_media_type().into())));
     }
