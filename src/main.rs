@@ -115,7 +115,11 @@ fn export_tasks(export: &Export) -> Result<ExitCode, AnyError> {
 fn read_token(path: &Path) -> Result<String, AnyError> {
     let token = std::fs::read_to_string(path);
     let token = token.map_err(|error| format!("--token-file {}: {error}", path.display()))?;
-    Ok(token.trim().to_owned())
+    let token = token.trim();
+    if token.is_empty() {
+        return Err(format!("--token-file {}: it is empty", path.display()).into());
+    }
+    Ok(token.to_owned())
 }
 
 fn import_tasks(import: &Import) -> Result<ExitCode, AnyError> {

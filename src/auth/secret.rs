@@ -67,8 +67,20 @@ impl SecretFile {
         let unreadable = |source| KeyError::Unreadable { path: path.to_owned(), source };
         let bytes = read_bounded(path, MAX_SECRET_FILE_BYTES).map_err(unreadable)?;
         let bytes = bytes.ok_or_else(|| KeyError::TooLarge { path: path.to_owned() })?;
+        if is_known_to_others(&bytes) {
+            return Err(KeyError::NoSecret { path: path.to_owned() });
+        }
         Secret::new(without_newline(&bytes)).ok_or_else(|| KeyError::Empty { path: path.to_owned() })
     }
+}
+
+/// Whether this is a key or a certificate in PEM, or a JWK or a set of them: mostly public, and then everybody could sign.
+fn is_known_to_others(bytes: &[u8]) -> bool {
+    if bytes.trim_ascii_start().starts_with(b"-----BEGIN ") {
+        return true;
+    }
+    let object = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(bytes);
+    object.is_ok_and(|object| object.contains_key("keys") || object.contains_key("kty"))
 }
 
 fn without_newline(bytes: &[u8]) -> &[u8] {
@@ -89,6 +101,16 @@ pub enum KeyError {
     /// The file is too large to be a secret.
     #[error("the secret file {} is larger than 64 KiB", path.display())]
     TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file holds a key, a certificate or a key set.
+    #[error(
+        "the secret file {} holds a PEM text or a JWK and no secret; public keys go to --jwt-public-key-file, key sets to \
+         --jwks-file",
+        path.display()
+    )]
+    NoSecret {
         /// The file.
         path: PathBuf,
     },
@@ -128,6 +150,21 @@ mod tests {
             assert_eq!(read(content.as_bytes()).expect("a secret"), secret.as_bytes(), "{content:?}");
         }
         assert_eq!(read(b"\x00\xff\n").expect("a secret may be any bytes"), b"\x00\xff");
+    }
+
+    #[test]
+    fn what_others_know_is_no_secret() {
+        for content in [
+            "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n",
+            "\n-----BEGIN CERTIFICATE-----\n",
+            r#"{"keys": []}"#,
+            r#" {"kty": "RSA", "n": "AQ", "e": "AQAB"}"#,
+        ] {
+            assert!(matches!(read(content.as_bytes()), Err(KeyError::NoSecret { .. })), "{content:?}");
+        }
+        for content in [r#"{"secret": 1}"#, "[1]", "BEGIN", "-----"] {
+            assert!(read(content.as_bytes()).is_ok(), "{content:?}");
+        }
     }
 
     #[test]

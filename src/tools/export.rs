@@ -21,6 +21,9 @@ pub async fn export_store(
     output: &Output,
     told: &mut dyn Write,
 ) -> Result<(), ToolError> {
+    if output.is_inside(&options.path) {
+        return Err(ToolError::OutInside);
+    }
     let clock = Clock::manual(Timestamp::default());
     let options = SledOptions { existing_only: true, compact_above: None, ..options.clone() };
     let store = SledStore::open(&options, clock.clone())?;

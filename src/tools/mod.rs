@@ -50,6 +50,9 @@ pub enum ToolError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The export would become a file of the store.
+    #[error("--out: this is inside of the store's own directory")]
+    OutInside,
     /// This kind of store has no files.
     #[error("--store: this command needs sled:DIRECTORY")]
     NoFiles,

@@ -1,7 +1,7 @@
 //! Where an export goes and comes from: a file, or the standard streams.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Read as _, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -32,6 +32,17 @@ impl FromStr for Output {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(if text == "-" { Self::Stdout } else { Self::File(text.into()) })
+    }
+}
+
+impl Output {
+    /// Whether this is a file in that directory.
+    pub(super) fn is_inside(&self, directory: &Path) -> bool {
+        let Self::File(path) = self else { return false };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        // A link leads to where its file is.
+        let place = path.canonicalize().or_else(|_absent| parent.canonicalize());
+        place.is_ok_and(|place| directory.canonicalize().is_ok_and(|directory| place.starts_with(directory)))
     }
 }
 
@@ -89,17 +100,31 @@ impl Sink {
                 Ok(Self { to: BufWriter::new(to), file: None, name: "standard output".into() })
             }
             Output::File(path) => {
+                let name = format!("--out {}", path.display());
+                let path = match fs::metadata(path) {
+                    Ok(found) if found.is_dir() => {
+                        return Err(ToolError::io(name)(io::ErrorKind::IsADirectory.into()));
+                    }
+                    // A pipe or a device: it is written to, and stays what it is.
+                    Ok(found) if !found.is_file() => {
+                        let device = OpenOptions::new().write(true).open(path);
+                        let to: Box<dyn Write> = Box::new(device.map_err(ToolError::io(name.clone()))?);
+                        return Ok(Self { to: BufWriter::with_capacity(1 << 20, to), file: None, name });
+                    }
+                    // A link stays one.
+                    Ok(_) => path.canonicalize().map_err(ToolError::io(name.clone()))?,
+                    Err(_) => path.clone(),
+                };
                 let mut beside = path.clone().into_os_string();
                 beside.push(".partial");
                 let beside = PathBuf::from(beside);
-                let name = format!("--out {}", path.display());
                 // Payloads are nobody else's business.
                 let file =
                     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside);
                 let file = file.map_err(ToolError::io(name.clone()))?;
                 let to: Box<dyn Write> = Box::new(file.try_clone().map_err(ToolError::io(name.clone()))?);
                 let to = BufWriter::with_capacity(1 << 20, to);
-                Ok(Self { to, file: Some((file, beside, path.clone())), name })
+                Ok(Self { to, file: Some((file, beside, path)), name })
             }
         }
     }

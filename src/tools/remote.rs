@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
-use hyper::header::AUTHORIZATION;
+use hyper::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use hyper::http::response::Parts;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -47,7 +48,7 @@ pub async fn export_broker(
     let response = ask(remote).await.map_err(failed)?;
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
-        return Err(failed(refusal(head.status, body).await));
+        return Err(failed(refusal(&head, body).await));
     }
     let mut sink = Sink::open(output)?;
     let ending = receive(body, &mut sink).await.map_err(|broken| match broken {
@@ -95,13 +96,15 @@ fn innermost(error: &dyn std::error::Error) -> String {
 }
 
 /// Why the broker does not want to.
-async fn refusal(status: StatusCode, body: Incoming) -> String {
+async fn refusal(head: &Parts, body: Incoming) -> String {
     let text = Limited::new(body, REFUSAL_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
     let error: Option<serde_json::Value> = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
     let message = error.as_ref().and_then(|error| error.pointer("/error/message")?.as_str());
-    let scope = error.as_ref().and_then(|error| error.pointer("/error/data/scope")?.as_str());
-    let scope = scope.map(|scope| format!(" (needs the scope {scope})")).unwrap_or_default();
-    format!("refused with {status}: {}{scope}", message.unwrap_or("no reason given"))
+    // What is wrong with a token is told in the challenge alone (RFC 6750, 3).
+    let challenge = head.headers.get(WWW_AUTHENTICATE).and_then(|challenge| challenge.to_str().ok());
+    let told =
+        challenge.and_then(|challenge| challenge.split_once("error_description=\"")?.1.split('"').next());
+    format!("refused with {}: {}", head.status, told.or(message).unwrap_or("no reason given"))
 }
 
 /// What ends a transfer early.

@@ -54,6 +54,42 @@ fn a_store_moves_by_export_and_import_with_every_byte_and_both_digests() {
 }
 
 #[test]
+fn what_is_no_file_is_written_to_and_stays_and_the_store_itself_is_refused() {
+    let files = scratch();
+    let data = files.path().join("data");
+    stopped(&data, 3, true);
+    let export = |out: &Path| run(&on(&data, "export", &["--out", path(out)]));
+    // A link keeps leading to its file.
+    let (file, link) = (files.path().join("file"), files.path().join("link"));
+    fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    export(&link).assert_code(0);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(json_lines(&fs::read_to_string(&file).unwrap()).len(), 5);
+    // A pipe gets everything.
+    let pipe = files.path().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    let reading = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read_to_string(pipe).unwrap()
+    });
+    export(&pipe).assert_code(0);
+    assert_eq!(json_lines(&reading.join().unwrap()).len(), 5);
+    assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+    // A device that takes nothing.
+    let full = export(Path::new("/dev/full")).assert_code(1);
+    assert!(full.stderr.contains("--out /dev/full: No space left"), "{full:?}");
+    assert!(!fs::metadata("/dev/full").unwrap().is_file());
+    for inside in ["CURRENT", "new", "generation-1/db"] {
+        let refused = export(&data.join(inside)).assert_code(1);
+        assert!(refused.stderr.contains("--out: this is inside"), "{refused:?}");
+    }
+    let refused = export(files.path()).assert_code(1);
+    assert!(refused.stderr.contains("directory"), "{refused:?}");
+    run(&on(&data, "check", &[])).assert_code(0);
+}
+
+#[test]
 fn through_a_pipe_it_works_the_same() {
     let files = scratch();
     let (data, other) = (files.path().join("data"), files.path().join("other"));

@@ -12,9 +12,10 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use super::ConnectionLimits;
 use super::activity::Activity;
 
-/// How much is read at once, in bytes: just too little for hyper to make its buffer larger than 16 KiB. It doubles it as
-/// long as it is filled, up to the largest head, and each connection that had one large body would keep that.
-const READ_BYTES: u64 = 16 * 1024 - 1;
+/// How much is read at once, in bytes: just too little for hyper to make its buffer larger than the 8 KiB that it begins
+/// with. It doubles it as long as it is filled, up to the largest head, and each connection that had one large body would
+/// keep that.
+const READ_BYTES: u64 = 8 * 1024 - 1;
 
 /// A socket that gives up when its peer is silent for too long or too slow with a head.
 pub(super) struct Timed<S> {
