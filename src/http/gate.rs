@@ -39,7 +39,11 @@ fn is_json_type(kind: &str) -> bool {
     if kind == "application/json" {
         return true;
     }
-    let mut parts = kind.split(';');
+    let mut quoted = false;
+    let mut parts = kind.split(|letter| {
+        quoted ^= letter == '"';
+        letter == ';' && !quoted
+    });
     let json = parts.next().is_some_and(|name| name.trim().eq_ignore_ascii_case("application/json"));
     json && parts.all(|parameter| {
         let Some((name, value)) = parameter.split_once('=') else { return parameter.trim().is_empty() };
@@ -93,6 +97,8 @@ mod tests {
             "Application/JSON",
             "application/json; charset=\"utf-8\"",
             "application/json; x=y",
+            "application/json; x=\"a;b\"",
+            "application/json; x=\"a; charset=utf-16\"; charset=utf-8",
             "application/json;",
         ] {
             assert!(is_json(&headers(&[("content-type", kind)])), "{kind}");
@@ -101,9 +107,13 @@ mod tests {
 
     #[test]
     fn what_is_not_json_or_not_plain_is_refused() {
-        for kind in
-            ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", ""]
-        {
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/json; charset=utf-16",
+            "application/json; x=\"a;b\"; charset=utf-16",
+            "",
+        ] {
             assert!(!is_json(&headers(&[("content-type", kind)])), "{kind}");
         }
         assert!(!is_json(&headers(&[])));

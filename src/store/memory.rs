@@ -144,11 +144,17 @@ impl Store for MemoryStore {
                 Ok(transition) => transition,
                 Err(rejection) => return Inserted::Rejected(rejection),
             };
+            let changed = transition.is_change();
             let (outcome, replayed) = (transition.outcome, transition.replayed);
             match self.carry_out(state, insertion.id, None, transition.effect) {
-                Some(task) => {
-                    Inserted::Created(Applied { outcome, replayed, task, payloads: Payloads::default(), now })
-                }
+                Some(task) => Inserted::Created(Applied {
+                    outcome,
+                    replayed,
+                    changed,
+                    task,
+                    payloads: Payloads::default(),
+                    now,
+                }),
                 None => Inserted::Rejected(Rejection::invalid("taskId", "a new task was not written")),
             }
         })
@@ -165,6 +171,7 @@ impl Store for MemoryStore {
                 Ok(transition) => transition,
                 Err(rejection) => return Ok(Updated::Rejected(rejection)),
             };
+            let changed = transition.is_change();
             let (outcome, replayed) = (transition.outcome, transition.replayed);
             let Some(task) = self.carry_out(state, update.id, Some(before), transition.effect) else {
                 return Ok(Updated::Absent);
@@ -173,7 +180,7 @@ impl Store for MemoryStore {
                 (Some(show), Some(kept)) => kept.find(&show(&task))?,
                 _ => Payloads::default(),
             };
-            Ok(Updated::Applied(Applied { outcome, replayed, task, payloads, now }))
+            Ok(Updated::Applied(Applied { outcome, replayed, changed, task, payloads, now }))
         })?
     }
 

@@ -117,6 +117,8 @@ pub struct Applied {
     pub outcome: Outcome,
     /// Whether it is the outcome of an earlier call.
     pub replayed: bool,
+    /// Whether the task is another one since.
+    pub changed: bool,
     /// The task as it is after the decision; of a removed task its last state.
     pub task: Arc<Task>,
     /// The payloads that the update asked for.

@@ -203,10 +203,43 @@ async fn the_answer_to_a_batch_has_a_size_limit(broker: &Broker) {
 
     let answer = alice.post(Value::Array(batch).to_string()).await;
 
-    assert!(answer.status < 500, "HTTP {}", answer.status);
     let most = 16 * 1024 * 1024 + 64 * 1024;
     assert!(answer.body.len() <= most, "{} bytes", answer.body.len());
-    alice.get(&id).await;
+    let elements = answer.elements();
+    assert_eq!(elements.len(), 100);
+    // As many as there is room for, and the others are told why.
+    for (number, element) in elements.iter().enumerate() {
+        assert_eq!(element["id"], number);
+        if number < 5 {
+            assert_eq!(element["result"]["task"]["taskId"], *id, "{number}");
+        } else {
+            let data = &element["error"]["data"];
+            assert_eq!(
+                (&data["kind"], &data["limit"]),
+                (&json!("limit_exceeded"), &json!("maxBatchAnswerBytes"))
+            );
+        }
+    }
+}
+
+async fn a_change_is_told_whatever_the_room_and_what_changes_nothing_is_not(broker: &Broker) {
+    let alice = broker.user("alice");
+    let [large, ended] = [alice.new_task().await, alice.new_task().await];
+    for id in [&large, &ended] {
+        let result = json!({"taskId": id, "result": {"text": "x".repeat(3 * 1024 * 1024)}});
+        alice.call("store/complete", result).await.result();
+    }
+    let get = call(&json!("get"), "store/get", json!({"taskId": large}));
+    let cancel = call(&json!("cancel"), "store/cancel", json!({"taskId": ended}));
+    let batch: Vec<_> = std::iter::repeat_n(get, 5).chain([cancel.clone(), cancel]).collect();
+
+    let elements = alice.post(Value::Array(batch).to_string()).await.elements();
+
+    // It has ended, but from now on it says that somebody wanted it to end.
+    assert_eq!(elements[5]["result"]["applied"], false, "{:.200}", elements[5].to_string());
+    assert_eq!(elements[5]["result"]["task"]["taskId"], *ended);
+    assert_eq!(elements[6]["error"]["data"]["limit"], "maxBatchAnswerBytes", "it has said so before");
+    assert_eq!(alice.get(&ended).await["cancelRequested"], true);
 }
 
 async fn duplicate_members_are_refused_for_their_element_only(broker: &Broker) {
@@ -242,6 +275,7 @@ on_memory!(
     every_other_method_is_served_in_a_batch,
     a_batch_has_at_most_a_hundred_elements,
     the_answer_to_a_batch_has_a_size_limit,
+    a_change_is_told_whatever_the_room_and_what_changes_nothing_is_not,
     duplicate_members_are_refused_for_their_element_only,
     a_batch_that_is_not_whole_is_a_parse_error_and_nothing_is_done,
 );

@@ -17,6 +17,14 @@ pub struct Transition {
     pub effect: Effect,
 }
 
+impl Transition {
+    /// Whether the task is another one afterwards, and not only shown, or told an idempotency key.
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        matches!(self.effect, Effect::Write { event: Some(_), .. } | Effect::Remove { .. })
+    }
+}
+
 /// What the caller of a command is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {

@@ -53,9 +53,13 @@ pub(super) fn serve<'a>(
         MethodName::Discard => change(id, worker::discard(context, params(call, body)?), |_| true),
         MethodName::Complete => change(id, worker::complete(context, params(call, body)?), |_| true),
         MethodName::Fail => change(id, worker::fail(context, params(call, body)?), |_| true),
-        MethodName::Cancel => change(id, worker::cancel(context, params(call, body)?), |done| {
-            done.outcome.applied && !done.outcome.replayed
-        }),
+        MethodName::Cancel => {
+            let params = params(call, body)?;
+            Box::pin(async move {
+                let (result, changed) = worker::cancel(context, params).await?;
+                Ok(Answer { text: answer(id, &result)?, changed })
+            })
+        }
         MethodName::TasksGet => {
             let params = params(call, body)?;
             Box::pin(async move {

@@ -171,15 +171,17 @@ pub(super) async fn fail(context: Context<'_>, params: fail::Params) -> Result<s
     Ok(outcome(&applied))
 }
 
+/// The answer, and whether the task is another one since: of one that has ended too, if nobody had asked for it before.
 pub(super) async fn cancel(
     context: Context<'_>,
     params: cancel::Params,
-) -> Result<cancel::Cancelled, Failure> {
+) -> Result<(cancel::Cancelled, bool), Failure> {
     let command = Command::Cancel { reason: params.reason };
     let applied = context.execute_and_show(&params.task_id, &params.guard, command).await?;
     let outcome = outcome(&applied);
-    let Applied { task, payloads, now, .. } = applied;
-    Ok(cancel::Cancelled { outcome, snapshot: views::snapshot(&Snapshot { task, payloads, now })? })
+    let Applied { task, payloads, now, changed, .. } = applied;
+    let snapshot = views::snapshot(&Snapshot { task, payloads, now })?;
+    Ok((cancel::Cancelled { outcome, snapshot }, changed))
 }
 
 /// The owner's answers: the same command in another role, and only an acknowledgement in return.

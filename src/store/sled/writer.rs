@@ -373,6 +373,7 @@ impl Writer {
         transition: Transition,
         now: Timestamp,
     ) -> Result<Option<Applied>, CommitError> {
+        let changed = transition.is_change();
         let Transition { outcome, replayed, effect } = transition;
         let task = match (effect, before) {
             (Effect::None | Effect::Remove { .. }, None) => return Ok(None),
@@ -407,7 +408,7 @@ impl Writer {
                 task
             }
         };
-        Ok(Some(Applied { outcome, replayed, task, payloads: Payloads::default(), now }))
+        Ok(Some(Applied { outcome, replayed, changed, task, payloads: Payloads::default(), now }))
     }
 
     fn share_names(&mut self, task: &mut Task) {
