@@ -138,7 +138,13 @@ pub struct Serve {
     pub listen: SocketAddr,
 
     /// Where tasks are kept: sled:DIRECTORY, or memory: (lost at every stop).
-    #[arg(long, env = "TASK_BROKER_STORE", default_value = "sled:./data", value_name = "STORE")]
+    #[arg(
+        long,
+        env = "TASK_BROKER_STORE",
+        hide_env_values = true,
+        default_value = "sled:./data",
+        value_name = "STORE"
+    )]
     pub store: StoreUrl,
 
     /// Refuse to start when there is no store yet, instead of making one.
@@ -179,7 +185,7 @@ pub struct Serve {
 
     /// Where the issuer publishes its key set: https, or http on a loopback address. Until it has been read once, the
     /// broker is not ready.
-    #[arg(long, env = "TASK_BROKER_JWKS_URL", value_name = "URL")]
+    #[arg(long, env = "TASK_BROKER_JWKS_URL", hide_env_values = true, value_name = "URL")]
     pub jwks_url: Option<String>,
 
     /// File with the root certificates that the key server's certificate is checked against, in place of the system's.
@@ -225,7 +231,13 @@ pub struct Serve {
     pub allow_anonymous_network: bool,
 
     /// Origin whose web pages may call; repeatable. All others are refused.
-    #[arg(long, env = "TASK_BROKER_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',')]
+    #[arg(
+        long,
+        env = "TASK_BROKER_ALLOW_ORIGIN",
+        hide_env_values = true,
+        value_name = "ORIGIN",
+        value_delimiter = ','
+    )]
     pub allow_origin: Vec<String>,
 
     /// TTL of a task whose creator names none, in milliseconds from creation.
@@ -294,7 +306,7 @@ pub struct Serve {
     pub log_format: LogFormat,
 
     /// Collector that traces are sent to, by OTLP over HTTP or HTTPS, such as http://127.0.0.1:4318. None are made without.
-    #[arg(long, env = "TASK_BROKER_OTLP_ENDPOINT", value_name = "URL")]
+    #[arg(long, env = "TASK_BROKER_OTLP_ENDPOINT", hide_env_values = true, value_name = "URL")]
     pub otlp_endpoint: Option<Endpoint>,
 }
 

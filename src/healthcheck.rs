@@ -10,7 +10,7 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::clock::Stopwatch;
 use crate::config::Healthcheck;
-use crate::trust::{Trust, TrustError};
+use crate::trust::{Trust, TrustError, without_secrets};
 
 /// How much of an answer is read, in bytes.
 const ANSWER_BYTES: usize = 4096;
@@ -57,7 +57,7 @@ pub enum Unhealthy {
 pub fn ask(check: &Healthcheck) -> Result<(), Unhealthy> {
     let base = check.url.clone().unwrap_or_else(|| own(check));
     let url = format!("{}{}", base.trim_end_matches('/'), if check.live { "/livez" } else { "/readyz" });
-    let no_url = || Unhealthy::Url(base.clone());
+    let no_url = || Unhealthy::Url(without_secrets(&base));
     let (scheme, rest) = url.split_once("://").ok_or_else(no_url)?;
     let encrypted = match scheme.to_ascii_lowercase().as_str() {
         "http" => false,
@@ -66,7 +66,7 @@ pub fn ask(check: &Healthcheck) -> Result<(), Unhealthy> {
     };
     let (host, path) = rest.split_once('/').ok_or_else(no_url)?;
     let odd = |byte: u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
-    if host.is_empty() || url.bytes().any(odd) {
+    if host.is_empty() || host.contains('@') || url.bytes().any(odd) {
         return Err(no_url());
     }
     let tls = if encrypted { Some(Tls::new(check, host).ok_or_else(no_url)??) } else { None };

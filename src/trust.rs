@@ -17,6 +17,16 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 /// The largest file with certificates, in bytes. Those of whole systems have some 200 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// A URL as it may be told to anybody who reads a log: without a user, a password or anything behind the host.
+#[must_use]
+pub fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // A password may hold any sign, and then it is not a URL; whatever stands before the last @ is none of the host.
+    let rest = rest.rsplit_once('@').map_or(rest, |(_user, host)| host);
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if scheme.is_empty() { "...".to_owned() } else { format!("{scheme}://{host}") }
+}
+
 /// Whose certificates are believed.
 #[derive(Clone, Copy, Debug)]
 pub enum Trust<'a> {
@@ -171,6 +181,20 @@ impl ServerCertVerifier for Only {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_a_url_is_told_but_where_it_leads() {
+        for (url, told) in [
+            ("http://broker:8420", "http://broker:8420"),
+            ("https://broker/readyz?token=x", "https://broker"),
+            ("https://broker?token=x", "https://broker"),
+            ("postgres://user:pass@db:5432/tasks", "postgres://db:5432"),
+            ("http://user:p/a@s?s#@host/x", "http://host"),
+            ("user:pass@host", "..."),
+        ] {
+            assert_eq!(without_secrets(url), told);
+        }
+    }
 
     #[test]
     fn a_file_must_be_there_and_of_use() {

@@ -16,8 +16,9 @@ use super::patience::within;
 /// How long a body may take (WIRE.md, Limits).
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// A body that is not there after this is slow. Most are there before anybody looks.
-const AT_HAND: Duration = Duration::from_millis(250);
+/// A body that is not there after this is slow. Most are there before anybody looks. Until then its request has places, a
+/// hundred if it is long, so clients that send heads alone could take many if this were long.
+const AT_HAND: Duration = Duration::from_millis(50);
 
 /// What is set aside for bodies at a time, and its unit, in bytes.
 const UNIT: usize = 16 * 1024;

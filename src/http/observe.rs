@@ -8,7 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, Request, Response};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderName, HeaderValue, Request, Response, Version};
 use axum::routing::MethodRouter;
 use axum::routing::future::RouteFuture;
 use pin_project_lite::pin_project;
@@ -93,8 +94,10 @@ impl Service<Request<Body>> for Observed {
             let parent = request.headers().get(TRACE_PARENT);
             traces.begin(parent.and_then(|parent| parent.to_str().ok()))
         });
+        let one_by_one = request.version() != Version::HTTP_2;
         let work = if is_rpc { self.rpc.call(request) } else { self.router.call(request) };
-        Observing { work: request::work_on(Current::new(id), work), app: Arc::clone(&self.app), began, span }
+        let work = request::work_on(Current::new(id), work);
+        Observing { work, app: Arc::clone(&self.app), began, span, one_by_one }
     }
 }
 
@@ -107,6 +110,8 @@ pin_project! {
         app: Arc<App>,
         began: Option<Stopwatch>,
         span: Option<RequestSpan>,
+        // HTTP/1: its connection takes one request after the other.
+        one_by_one: bool,
     }
 }
 
@@ -119,6 +124,10 @@ impl Future for Observing {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
             this.app.metrics.refused(status);
+        }
+        if *this.one_by_one && this.app.is_draining() {
+            // Its client must not send another one into a connection that is about to be closed.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if let Some(current) = this.work.take_value() {
             // An id is of visible ASCII, so this never fails.

@@ -5,15 +5,13 @@
 //! until there is a place at once again; close to the controlled delay of "Fail at Scale" (ACM Queue 13, 8, 2015), but
 //! clients that all have their turn in time are never refused.
 //!
-//! Half of the places are for bursts. While the queue stands, they are kept back as they are given back: the other half are
-//! as many as the store works on while as many wait for it, and each more would only make all wait longer for their answers
-//! (docs/measurements.md, Neighbours and overload).
+//! Large requests stand in a line of their own, and have seven of eight places at most: who needs one place must not wait
+//! behind others that need a hundred each, however many of them come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -27,121 +25,113 @@ const STANDING: Duration = Duration::from_millis(20);
 /// The places.
 #[derive(Debug)]
 pub(super) struct Places {
-    room: Arc<Semaphore>,
-    all: u32,
-    /// How many there are while the queue stands.
-    standing: u32,
-    line: Arc<Line>,
-}
-
-/// The requests that wait.
-#[derive(Debug)]
-struct Line {
-    /// Somebody has waited in vain since there last was a place at once.
-    stands: AtomicBool,
-    kept: Mutex<Kept>,
-}
-
-/// Places that are kept back.
-#[derive(Debug)]
-struct Kept {
-    count: u32,
-    /// How many are at most.
-    most: u32,
+    all: Line,
+    large: Line,
 }
 
 /// Some places, given back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
-    permit: OwnedSemaphorePermit,
-    line: Arc<Line>,
+    all: OwnedSemaphorePermit,
+    large: Option<OwnedSemaphorePermit>,
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// So many places, which are few.
+    Few(usize),
+    /// So many, and it stands in the line of large ones.
+    Many(usize),
 }
 
 impl Places {
     /// So many of them, at least one.
     pub(super) fn new(all: usize) -> Self {
-        let all = u32::try_from(all.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        let standing = all.div_ceil(2);
-        let kept = Kept { count: 0, most: all - standing };
-        let line = Line { stands: AtomicBool::new(false), kept: Mutex::new(kept) };
-        Self { room: Arc::new(Semaphore::new(all as usize)), all, standing, line: Arc::new(line) }
+        Self { all: Line::new(all), large: Line::new(all.saturating_sub(all.div_ceil(8))) }
     }
 
-    /// Takes `count` places, or half of all if that is less, if they are there soon. Who came first has them first, whatever
-    /// the count.
-    pub(super) async fn take(&self, count: usize) -> Option<Taken> {
-        // More would never be there while the queue stands.
-        let count = u32::try_from(count).unwrap_or(u32::MAX).min(self.standing);
-        // Nobody else waits if this succeeds: what is given back goes to those who wait.
-        let permit = if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(count) {
-            if self.line.stands.load(Ordering::Relaxed) {
-                self.moves(&mut self.line.kept.lock());
+    /// Takes places, or as many as there are at all, if they are there soon. Of each line, who came first has them first.
+    pub(super) async fn take(&self, need: Need) -> Option<Taken> {
+        match need {
+            Need::Few(count) => Some(Taken { all: self.all.take(count).await?, large: None }),
+            Need::Many(count) => {
+                let large = self.large.take(count).await?;
+                Some(Taken { all: self.all.take(large.num_permits()).await?, large: Some(large) })
             }
-            permit
-        } else {
-            Box::pin(self.wait_for(count)).await?
-        };
-        Some(Taken { permit, line: Arc::clone(&self.line) })
-    }
-
-    async fn wait_for(&self, count: u32) -> Option<OwnedSemaphorePermit> {
-        let patience = if self.line.stands.load(Ordering::Relaxed) { STANDING } else { PATIENCE };
-        let room = Arc::clone(&self.room);
-        if let Ok(taken) = timeout(patience, room.acquire_many_owned(count)).await {
-            return taken.ok();
         }
-        self.line.stands.store(true, Ordering::Relaxed);
-        None
-    }
-
-    /// The queue no longer stands.
-    fn moves(&self, kept: &mut Kept) {
-        self.line.stands.store(false, Ordering::Relaxed);
-        self.room.add_permits(std::mem::take(&mut kept.count) as usize);
     }
 
     /// How many are taken.
     pub(super) fn taken(&self) -> usize {
-        let kept = self.line.kept.lock();
-        (self.all.saturating_sub(kept.count) as usize).saturating_sub(self.room.available_permits())
+        (self.all.places as usize).saturating_sub(self.all.room.available_permits())
     }
 
     /// Waits until nobody has one, and nobody who waits for one is left.
     pub(super) async fn all_back(&self) {
-        {
-            let mut kept = self.line.kept.lock();
-            kept.most = 0;
-            self.moves(&mut kept);
-        }
-        // The semaphore is never closed, so this ends only with all places.
-        drop(self.room.acquire_many(self.all).await);
+        // Semaphores that are never closed, so this ends only with all places. Who stands in the line of large ones stands in
+        // the other one after that.
+        drop(self.large.room.acquire_many(self.large.places).await);
+        drop(self.all.room.acquire_many(self.all.places).await);
     }
 }
 
 impl Taken {
-    /// Gives back all but so many.
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.all.num_permits()
+    }
+
+    /// Gives back all but so many, at least one. What is kept counts as few.
+    pub(super) fn keep_few(&mut self, count: usize) {
+        drop(self.all.split(self.count().saturating_sub(count.max(1))));
+        self.large = None;
+    }
+
+    /// The same, but stays among the large ones.
     pub(super) fn keep(&mut self, count: usize) {
-        if let Some(permit) = self.permit.split(self.permit.num_permits().saturating_sub(count)) {
-            drop(Self { permit, line: Arc::clone(&self.line) });
+        drop(self.all.split(self.count().saturating_sub(count.max(1))));
+        if let Some(large) = &mut self.large {
+            drop(large.split(large.num_permits().saturating_sub(count.max(1))));
         }
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if !self.line.stands.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut kept = self.line.kept.lock();
-        // Looked at once more: when the queue has moved, nothing may be kept back any more.
-        if self.line.stands.load(Ordering::Relaxed) {
-            let back = u32::try_from(self.permit.num_permits()).unwrap_or(u32::MAX);
-            let more = back.min(kept.most.saturating_sub(kept.count));
-            if let Some(permit) = self.permit.split(more as usize) {
-                kept.count += more;
-                permit.forget();
+/// The requests that wait for places, and the places.
+#[derive(Debug)]
+struct Line {
+    room: Arc<Semaphore>,
+    places: u32,
+    /// Somebody has waited in vain since there last was a place at once.
+    stands: AtomicBool,
+}
+
+impl Line {
+    fn new(places: usize) -> Self {
+        let places = u32::try_from(places.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        Self { room: Arc::new(Semaphore::new(places as usize)), places, stands: AtomicBool::new(false) }
+    }
+
+    async fn take(&self, count: usize) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(count).unwrap_or(u32::MAX).min(self.places);
+        // Nobody else waits if this succeeds: what is given back goes to those who wait.
+        if let Ok(permit) = Arc::clone(&self.room).try_acquire_many_owned(count) {
+            if self.stands.load(Ordering::Relaxed) {
+                self.stands.store(false, Ordering::Relaxed);
             }
+            return Some(permit);
         }
+        Box::pin(self.wait_for(count)).await
+    }
+
+    async fn wait_for(&self, count: u32) -> Option<OwnedSemaphorePermit> {
+        let patience = if self.stands.load(Ordering::Relaxed) { STANDING } else { PATIENCE };
+        let room = Arc::clone(&self.room);
+        if let Ok(taken) = timeout(patience, room.acquire_many_owned(count)).await {
+            return taken.ok();
+        }
+        self.stands.store(true, Ordering::Relaxed);
+        None
     }
 }
 
@@ -151,87 +141,96 @@ mod tests {
 
     use super::*;
 
-    /// How long this many places take to be refused.
-    async fn refused_after(places: &Places, count: usize) -> Duration {
+    /// How long this takes to be refused.
+    async fn refused_after(places: &Places, need: Need) -> Duration {
         let began = Instant::now();
-        assert!(places.take(count).await.is_none());
+        assert!(places.take(need).await.is_none());
         began.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
     async fn in_a_burst_everybody_waits_and_in_a_queue_that_stands_for_a_moment_only() {
         let places = Places::new(2);
-        let held = [places.take(1).await.unwrap(), places.take(1).await.unwrap()];
-        assert_eq!(refused_after(&places, 1).await, PATIENCE, "nobody has waited in vain before");
-        assert_eq!(refused_after(&places, 1).await, STANDING);
-        let (taken, ()) = tokio::join!(places.take(1), async {
+        let held = places.take(Need::Few(2)).await.unwrap();
+        assert_eq!(refused_after(&places, Need::Few(1)).await, PATIENCE, "nobody has waited in vain before");
+        assert_eq!(refused_after(&places, Need::Few(1)).await, STANDING);
+        let (taken, ()) = tokio::join!(places.take(Need::Few(2)), async {
             sleep(STANDING / 2).await;
             drop(held);
         });
         let held = taken.expect("it was given back in time");
-        assert_eq!(refused_after(&places, 1).await, STANDING, "everybody has waited since");
+        assert_eq!(refused_after(&places, Need::Few(1)).await, STANDING, "everybody has waited since");
         drop(held);
-        drop(places.take(1).await.unwrap());
-        let _held = [places.take(1).await.unwrap(), places.take(1).await.unwrap()];
-        assert_eq!(refused_after(&places, 1).await, PATIENCE, "there was a place at once");
+        drop(places.take(Need::Few(1)).await.unwrap());
+        let _held = places.take(Need::Few(2)).await.unwrap();
+        assert_eq!(refused_after(&places, Need::Few(1)).await, PATIENCE, "there was a place at once");
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_came_first_is_first_whatever_the_count() {
         let places = Places::new(4);
-        let held = [places.take(2).await.unwrap(), places.take(1).await.unwrap()];
-        // More than there are while the queue stands: as many as those.
-        let mut most = std::pin::pin!(places.take(100));
+        let held = places.take(Need::Few(1)).await.unwrap();
+        // More than there are: all of them.
+        let mut all = std::pin::pin!(places.take(Need::Few(100)));
         let soon = STANDING / 2;
-        assert!(timeout(soon, &mut most).await.is_err());
+        assert!(timeout(soon, &mut all).await.is_err());
         assert_eq!(places.taken(), 4, "what is free is kept for the one that waits");
-        assert!(timeout(soon, places.take(1)).await.is_err());
+        assert!(timeout(soon, places.take(Need::Few(1))).await.is_err());
         drop(held);
-        assert_eq!(most.await.map(|taken| taken.permit.num_permits()), Some(2));
+        assert_eq!(all.await.map(|taken| taken.count()), Some(4));
         places.all_back().await;
         assert_eq!(places.taken(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_the_queue_stands_half_of_the_places_are_kept_back_and_all_are_there_after_it() {
-        let places = Places::new(5);
-        let mut held = Vec::new();
-        for _ in 0..5 {
-            held.push(places.take(1).await.unwrap());
-        }
-        refused_after(&places, 1).await;
-        held.truncate(2);
-        assert_eq!(places.taken(), 2);
-        held.push(places.take(1).await.unwrap());
-        // Nobody had to wait for that one, so it stands no longer.
-        held.push(places.take(1).await.unwrap());
-        held.push(places.take(1).await.unwrap());
-        assert_eq!(places.taken(), 5);
-
-        refused_after(&places, 1).await;
-        let (waited, ()) = tokio::join!(places.take(2), async {
-            sleep(STANDING / 2).await;
-            held.truncate(1);
-        });
-        let mut waited = waited.expect("of four given back, two are kept");
-        assert_eq!(places.taken(), 3);
-        assert_eq!(refused_after(&places, 1).await, STANDING, "there are three while the queue stands");
-        waited.keep(1);
-        let (last, ()) = tokio::join!(places.take(1), async { drop(waited) });
-        assert!(last.is_some(), "what is given back in part goes to those who wait");
+    async fn large_ones_wait_for_each_other_and_nobody_else_waits_for_them() {
+        let places = Places::new(16);
+        let mut held = places.take(Need::Many(100)).await.unwrap();
+        assert_eq!(held.count(), 14, "as many as large ones have at all");
+        assert_eq!(refused_after(&places, Need::Many(1)).await, PATIENCE);
+        let few = places.take(Need::Few(2)).await.unwrap();
+        assert_eq!(refused_after(&places, Need::Few(1)).await, PATIENCE, "the line of the others stood not");
+        // With its work done, a large one is like others.
+        held.keep_few(2);
+        assert_eq!(places.taken(), 4);
+        let large = places.take(Need::Many(12)).await.unwrap();
+        assert_eq!(large.count(), 12);
+        drop((few, held));
+        // What it does not need others may have, large ones too.
+        let mut large = large;
+        large.keep(4);
+        assert_eq!(places.take(Need::Many(10)).await.map(|taken| taken.count()), Some(10));
+        assert_eq!(places.taken(), 4);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_waits_for_all_that_are_taken_and_for_none_that_is_kept_back() {
-        let places = Places::new(4);
-        let mut held = [places.take(2).await, places.take(2).await];
-        refused_after(&places, 1).await;
-        held[0] = None;
-        let mut end = std::pin::pin!(places.all_back());
-        assert!(timeout(PATIENCE, &mut end).await.is_err(), "two are taken");
-        assert_eq!(refused_after(&places, 1).await, PATIENCE, "who comes now stands behind the end");
-        held[1] = None;
-        end.await;
-        assert_eq!(places.taken(), 0);
+    async fn the_end_waits_for_those_who_wait_in_either_line() {
+        let places = Places::new(8);
+        let held = places.take(Need::Many(7)).await.unwrap();
+        let (waited, _, ()) = tokio::join!(
+            async {
+                let taken = places.take(Need::Many(7)).await.expect("it stands before the end");
+                sleep(PATIENCE).await;
+                drop(taken);
+                Instant::now()
+            },
+            async {
+                places.all_back().await;
+                assert_eq!(places.taken(), 0);
+            },
+            async {
+                sleep(PATIENCE / 2).await;
+                drop(held);
+            }
+        );
+        assert_eq!(Instant::now(), waited, "not before it has gone");
+    }
+
+    #[tokio::test]
+    async fn one_place_is_enough_for_everybody() {
+        let places = Places::new(1);
+        for need in [Need::Few(1), Need::Many(100), Need::Few(13)] {
+            assert_eq!(places.take(need).await.map(|taken| taken.count()), Some(1), "{need:?}");
+        }
     }
 }

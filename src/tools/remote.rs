@@ -17,7 +17,7 @@ use super::ToolError;
 use super::export::report;
 use super::output::{Output, Sink};
 use crate::archive::{Ending, MAX_LINE_BYTES, Part, Reader};
-use crate::trust::Trust;
+use crate::trust::{Trust, without_secrets};
 
 /// How long a broker may take for each piece of its answer.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -44,7 +44,7 @@ pub async fn export_broker(
     output: &Output,
     told: &mut dyn Write,
 ) -> Result<(), ToolError> {
-    let failed = |what: String| ToolError::Remote { url: remote.url.to_owned(), what };
+    let failed = |what: String| ToolError::Remote { url: without_secrets(remote.url), what };
     let response = ask(remote).await.map_err(failed)?;
     let (head, body) = response.into_parts();
     if head.status != StatusCode::OK {
@@ -61,7 +61,11 @@ pub async fn export_broker(
 
 async fn ask(Remote { url, roots, token }: Remote<'_>) -> Result<Response<Incoming>, String> {
     let base: Option<Uri> = url.trim_end_matches('/').parse().ok();
-    let base = base.filter(|base| base.authority().is_some() && base.path() == "/" && base.query().is_none());
+    let base = base.filter(|base| {
+        base.authority().is_some_and(|host| !host.as_str().contains('@'))
+            && base.path() == "/"
+            && base.query().is_none()
+    });
     let base = base.ok_or("--url must be http://HOST:PORT or https://HOST:PORT")?;
     let trust = match (base.scheme_str(), roots) {
         (Some("https"), None) => Trust::System,

@@ -280,7 +280,7 @@ async fn large_bodies_that_lack_their_end_keep_nobody_out() {
     let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).start();
     let client = broker.anonymous();
     let large = 8_usize << 20;
-    let params = json!({"taskId": 5, "x": "x".repeat(2 << 20)});
+    let params = json!({"taskId": 5, "x": "x".repeat(256 << 10)});
     let quick = json!({"jsonrpc": "2.0", "id": 1, "method": "store/get", "params": params}).to_string();
     // More than all bodies together may have, if each were kept.
     let open: Vec<_> = (0..40)

@@ -31,6 +31,15 @@ async fn large_answers_that_nobody_takes_have_a_bound_and_hold_up_no_small_ones(
     let id = id_of(&client.create(json!({})).await);
     let large = json!({"taskId": id, "result": {"text": "x".repeat(4_000_000)}});
     client.call("store/complete", large).await.result();
+    // More of them than what is left of the room when no answer of four megabytes fits in any more.
+    let meta = json!({"text": "x".repeat(65_000)});
+    let create = json!({"jsonrpc": "2.0", "id": 1, "method": "store/create", "params": {"toolName": "t", "meta": meta}});
+    let made = client.post(json!(vec![create; 80]).to_string()).await.elements();
+    let ids: Vec<_> =
+        made.iter().map(|one| one["result"]["task"]["taskId"].as_str().unwrap().to_owned()).collect();
+    let cancel =
+        |id: &String| json!({"jsonrpc": "2.0", "id": 1, "method": "store/cancel", "params": {"taskId": id}});
+    let cancels: Vec<_> = ids.iter().map(cancel).collect();
     let base = resident_bytes(&broker);
 
     // A cancel of a task that has ended changes nothing and shows it all: it is a read like any other.
@@ -62,6 +71,17 @@ async fn large_answers_that_nobody_takes_have_a_bound_and_hold_up_no_small_ones(
     assert_eq!(kinds[3], "task_not_found", "{answer}");
     let grown = resident_bytes(&broker).saturating_sub(base);
     assert!(grown < MOST_BYTES, "{grown} bytes");
+
+    // Changes whose answers are long are told although there is no room, and nothing more is done from the first of them on.
+    let answer = client.post(json!(cancels).to_string()).await;
+    let told: Vec<_> = answer.elements().iter().map(|one| one["result"]["applied"] == true).collect();
+    let done = told.iter().take_while(|told| **told).count();
+    assert!((1..told.len()).contains(&done), "{told:?}");
+    for (element, id) in answer.elements().iter().zip(&ids).skip(done) {
+        assert_eq!(element["error"]["data"]["kind"], "unavailable", "{element:.300}");
+        let status = client.call("store/statuses", json!({"taskIds": [id]})).await.result();
+        assert!(status.to_string().contains("working"), "{status}");
+    }
 
     drop((held, sender));
     let read = async || (client.post(call("store/get").to_string()).await.status == 200).then_some(());

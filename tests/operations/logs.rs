@@ -113,13 +113,32 @@ fn no_secret_no_token_and_no_payload_is_logged_even_at_trace() {
 
 #[test]
 fn the_programs_own_texts_show_no_secret() {
-    for args in [&["--help"][..], &["serve", "--help"], &["--version"], &["man", "serve"], &["help", "token"]]
-    {
-        let output =
-            program().args(args).env("TASK_BROKER_JWT_SECRET_FILE", "/the/secret/file").output().unwrap();
-        assert!(output.status.success(), "{args:?}");
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(!text.contains(token::SECRET) && !text.is_empty(), "{text}");
+    // Where a setting may have a password, or what somebody takes for a place of one.
+    let settings = [
+        ("TASK_BROKER_OTLP_ENDPOINT", "http://user:PASS-77@127.0.0.1:4318"),
+        ("TASK_BROKER_OTLP_ENDPOINT", "http://127.0.0.1:4318/?key=PASS-77"),
+        ("TASK_BROKER_STORE", "postgres://user:PASS-77@db/tasks"),
+        ("TASK_BROKER_JWKS_URL", "http://user:PASS-77@issuer.example/keys"),
+        ("TASK_BROKER_JWKS_URL", "ftp://issuer.example/?key=PASS-77"),
+        ("TASK_BROKER_ALLOW_ORIGIN", "http://user:PASS-77@page.example"),
+    ];
+    let said = |args: &[&str], (name, value): (&str, &str)| {
+        let output = program().args(args).env(name, value).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    };
+    for setting in settings {
+        for args in [&["--help"][..], &["serve", "--help"], &["man", "serve"], &["help", "serve"], &["serve"]]
+        {
+            let (done, text) = said(args, setting);
+            assert_eq!(done, args != ["serve"], "{args:?} {setting:?}: {text}");
+            assert!(!text.contains("PASS-77") && !text.is_empty(), "{args:?} {setting:?}: {text}");
+        }
+    }
+    let url = "http://user:PASS-77@127.0.0.1:1";
+    for args in [&["healthcheck", "--url", url][..], &["export", "--url", url], &["serve", "--store", url]] {
+        let (done, text) = said(args, ("RUST_LOG", "trace"));
+        assert!(!done && text.contains("127.0.0.1:1") && !text.contains("PASS-77"), "{args:?}: {text}");
     }
 }
 

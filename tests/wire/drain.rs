@@ -108,6 +108,7 @@ async fn readiness_turns_red_and_new_calls_are_refused_while_a_started_one_is_fi
     slow.send(rest);
     let answer = slow.answer();
     assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.header("connection"), Some("close"), "nobody may send another one into it");
     let status = tokio::task::block_in_place(|| broker.wait_exit(EXIT_DEADLINE));
     assert_eq!(status.code(), Some(0), "{status}");
 }

@@ -28,7 +28,7 @@ pub(super) use self::shown::ShownTasks;
 use super::answer::{Answer, NoRoom, Room};
 use super::body::{BodyError, Collected};
 use super::metrics::{OK, UNKNOWN};
-use super::places::Taken;
+use super::places::{Need, Taken};
 use super::{App, gate};
 use crate::auth::Verified;
 use crate::broker::Refusal;
@@ -82,7 +82,7 @@ pub(super) fn handle(
                     return Box::pin(long_call(&app, &verified, &headers, entry, &call, &body)).await;
                 }
                 entry => {
-                    taken.keep(1);
+                    taken.keep_few(1);
                     single(&app, &verified, entry, &call, &body).await
                 }
             },
@@ -94,11 +94,15 @@ pub(super) fn handle(
                 return failed(refusal.id.as_ref(), refusal.error.into());
             }
             Parsed::Batch(calls) => {
+                let count = calls.len();
                 taken.keep(places_of(&calls));
-                if let Err(refused) = may_call(&app, &verified, calls.len().saturating_sub(1)) {
+                if let Err(refused) = may_call(&app, &verified, count.saturating_sub(1)) {
                     return *refused;
                 }
-                let served = Box::pin(batch(&app, &verified, calls, &body)).await;
+                let at_once = taken.count().max(BATCH_CALLS_PER_PLACE);
+                let served = Box::pin(batch(&app, &verified, calls, &body, at_once)).await;
+                // Who does not take the answer to a batch must not keep others from being worked on.
+                taken.keep_few(places_one_by_one(count));
                 request::note(Note { method: Some("batch"), outcome: Some(OK) });
                 served
             }
@@ -171,27 +175,36 @@ async fn let_in(app: &App, body: Body) -> Result<(Collected, Taken), Box<Respons
     Ok((collected, taken))
 }
 
-/// How many places the calls of a body of this many bytes can need, if it is a batch; nobody knows that before it is read.
-fn most_places(bytes: Option<u64>) -> usize {
+/// What the calls of a body of this many bytes can need, if it is a batch; nobody knows that before it is read. Large ones may
+/// be of new tasks, with a place for each; in small ones such are done together by as many as they have places.
+fn most_places(bytes: Option<u64>) -> Need {
     let calls = bytes.and_then(|bytes| usize::try_from(bytes / SMALLEST_CALL_BYTES).ok());
-    calls.unwrap_or(usize::MAX).clamp(1, envelope::MAX_BATCH)
+    match calls.unwrap_or(usize::MAX) {
+        calls if calls < envelope::MAX_BATCH => Need::Few(calls.max(1).div_ceil(BATCH_CALLS_PER_PLACE)),
+        _ => Need::Many(envelope::MAX_BATCH),
+    }
 }
 
-/// How many places a batch needs.
+/// How many places so many calls need that are done one after the other.
+const fn places_one_by_one(calls: usize) -> usize {
+    calls.div_ceil(BATCH_CALLS_PER_PLACE)
+}
+
+/// How many places a batch needs while it is worked on.
 fn places_of(calls: &[Element<'_>]) -> usize {
-    let mut most = calls.len().div_ceil(BATCH_CALLS_PER_PLACE);
+    let mut most = places_one_by_one(calls.len());
     let mut rest = calls;
     while !rest.is_empty() {
-        let together = together(rest, 0);
+        let together = together(rest, 0, usize::MAX);
         most = most.max(together);
         rest = rest.get(together..).unwrap_or_default();
     }
     most
 }
 
-/// Places for so many calls that are worked on, if there are as many soon.
-async fn places(app: &App, count: usize) -> Option<Taken> {
-    let taken = app.places.take(count).await?;
+/// Places for calls that are worked on, if there are as many soon.
+async fn places(app: &App, need: Need) -> Option<Taken> {
+    let taken = app.places.take(need).await?;
     // The end may have begun in the meantime.
     (!app.is_draining()).then_some(taken)
 }
@@ -321,16 +334,23 @@ async fn long_call(
 
 type Element<'a> = Result<Call<'a>, task_broker_protocol::Refusal>;
 
-/// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together: none
-/// can see what the one before it does.
-async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &Bytes) -> Served {
+/// Serves the calls of a batch in their order. Tasks that are created one after the other wait for the disk together, up to
+/// `at_once` of them: none can see what the one before it does.
+async fn batch(
+    app: &App,
+    verified: &Verified,
+    calls: Vec<Element<'_>>,
+    body: &Bytes,
+    at_once: usize,
+) -> Served {
     let mut answer = Answer { text: vec![b'['], changed: false };
     let mut room = None;
+    let mut has_room = true;
     let mut rest = calls.as_slice();
     while !rest.is_empty() {
-        let (together, after) = rest.split_at(together(rest, answer.text.len()));
+        let (together, after) = rest.split_at(together(rest, answer.text.len(), at_once));
         rest = after;
-        let so_far = answer.text.len();
+        let so_far = has_room.then_some(answer.text.len());
         // Each is polled once, until it waits for the disk, before any is waited for: so they come to the writer in their order
         // and are committed together. Were one put off by the runtime, a later one could be there before it.
         let mut served: Vec<_> = together
@@ -346,6 +366,8 @@ async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &B
             (&mut *one).await;
             let Some(mut one) = Pin::new(one).take_output().flatten() else { continue };
             let full = app.answers.make_room(&mut room, answer.text.len() + one.text.len()).is_err();
+            // What was done is told; but nothing more is done of which as much would have to be told.
+            has_room &= !(full && one.changed);
             if full && !one.changed && one.text.len() > SHORT_BYTES {
                 // Only this one is refused: the others may have changed something.
                 let id = element.as_ref().ok().and_then(|call| call.id.as_ref());
@@ -365,25 +387,27 @@ async fn batch(app: &App, verified: &Verified, calls: Vec<Element<'_>>, body: &B
     Served::Answer(answer, room)
 }
 
-/// How many calls at the beginning of these are served together: one, or several that create a task. With an idempotency
-/// key a task may be there already, and what it holds is told; without one an answer is short, and several fit in what
-/// is left of the room for the whole.
-fn together(calls: &[Element<'_>], so_far: usize) -> usize {
+/// How many calls at the beginning of these are served together: one, or several, `at_once` at most, that create a task. With
+/// an idempotency key a task may be there already, and what it holds is told; without one an answer is short, and several fit
+/// in what is left of the maximum for the whole.
+fn together(calls: &[Element<'_>], so_far: usize, at_once: usize) -> usize {
     let is_new = |element: &&Element<'_>| {
         let Ok(call) = element else { return false };
         let creates = lookup(&call.method).is_some_and(|entry| entry.method == MethodName::Create);
         creates && !call.params.iter().any(|(name, _)| name == "idempotencyKey")
     };
-    let count = calls.iter().take_while(is_new).count().max(1);
+    let count = calls.iter().take(at_once).take_while(is_new).count().max(1);
     if so_far + count * CREATED_BYTES > MAX_ANSWER_BYTES { 1 } else { count }
 }
 
+/// Serves one call of a batch. `so_far` is how many bytes the calls before it are answered with, nothing if there is no room
+/// for more of them.
 async fn batch_element(
     app: &App,
     verified: &Verified,
     element: &Element<'_>,
     body: &Bytes,
-    so_far: usize,
+    so_far: Option<usize>,
 ) -> Option<Answer> {
     let refused = |id: Option<&Id>, error: &ErrorObject| {
         Some(Answer { text: envelope::failure(id, error), changed: false })
@@ -404,8 +428,11 @@ async fn batch_element(
         let maximum = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
         Failure::from(ErrorObject::limit_exceeded("maxBatchAnswerBytes", maximum))
     };
-    let served = if so_far > MAX_ANSWER_BYTES {
-        // Not carried out: its answer could not be sent.
+    // Without room, and beyond the maximum, it is not carried out: its answer could not be sent.
+    let served = if so_far.is_none() {
+        answered(app, entry.map(|entry| entry.method), Some(Kind::Unavailable));
+        Err(ErrorObject::unavailable(BUSY_RETRY_MS).into())
+    } else if so_far > Some(MAX_ANSWER_BYTES) {
         answered(app, entry.map(|entry| entry.method), Some(Kind::LimitExceeded));
         Err(full())
     } else if let Some(entry) = entry.filter(|entry| entry.single_only) {
@@ -415,6 +442,7 @@ async fn batch_element(
         serve(app, verified, entry, call, body).await
     };
     let id = call.id.as_ref()?;
+    let so_far = so_far.unwrap_or_default();
     match served {
         // A change that was made is told, whatever the room; a read can be asked for again.
         Ok(answer) if answer.changed || so_far.saturating_add(answer.text.len()) <= MAX_ANSWER_BYTES => {
