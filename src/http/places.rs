@@ -207,7 +207,7 @@ mod tests {
     async fn the_end_waits_for_those_who_wait_in_either_line() {
         let places = Places::new(8);
         let held = places.take(Need::Many(7)).await.unwrap();
-        let (waited, _, ()) = tokio::join!(
+        let (waited, (), ()) = tokio::join!(
             async {
                 let taken = places.take(Need::Many(7)).await.expect("it stands before the end");
                 sleep(PATIENCE).await;

@@ -256,3 +256,26 @@ async fn two_subjects_far_over_their_limits_do_not_slow_a_third_one() {
     println!("p99 of the third subject: {quiet:?} quiet, {loaded:?} beside two that call without end");
     assert!(loaded < Duration::from_millis(500).max(quiet * 5), "{quiet:?} -> {loaded:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_keep_no_single_call_waiting() {
+    let broker = BrokerOptions::new(Store::Sled).auth(Auth::Off).flag("--max-requests", 200).start();
+    let client = broker.anonymous();
+    let create =
+        r#"{"jsonrpc":"2.0","id":1,"method":"store/create","params":{"toolName":"load","ttlMs":1000}}"#;
+    let batch = format!("[{}]", vec![create; 100].join(","));
+    let mut driving = std::pin::pin!(drive(&broker, 256, &batch, Duration::from_secs(2)));
+    let mut served = 0;
+    let answers = loop {
+        tokio::select! {
+            answers = &mut driving => break answers,
+            // Every one is answered: a refusal would end the test.
+            id = client.new_task() => served += usize::from(!id.is_empty()),
+        }
+    };
+    println!(
+        "256 clients with batches of 100 on 200 places: {answers:?}; beside them {served} single calls were served"
+    );
+    assert!(answers.get(&503).is_some_and(|refused| *refused > 10), "there was too much: {answers:?}");
+    assert!(served > 10, "{served}");
+}

@@ -87,3 +87,27 @@ async fn large_answers_that_nobody_takes_have_a_bound_and_hold_up_no_small_ones(
     let read = async || (client.post(call("store/get").to_string()).await.status == 200).then_some(());
     poll_until(Duration::from_secs(9), "the room is given back with the connection", read).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_no_answers_to_batches_keeps_nobody_out() {
+    let broker = BrokerOptions::new(Store::Memory).auth(Auth::Off).flag("--max-requests", 1000).start();
+    let client = broker.anonymous();
+    let create = json!({"jsonrpc": "2.0", "id": 1, "method": "store/create", "params": {"toolName": "t"}});
+    let batch = json!(vec![create; 100]).to_string();
+    let mut sender = takes_nothing(&broker).await;
+    let mut held = Vec::new();
+    // More than all places, if each kept one for each of its calls until its answer is taken.
+    for _ in 0..20 {
+        let request = hyper::Request::post(format!("http://{}/rpc", broker.address()))
+            .header("content-type", "application/json")
+            .body(Full::from(batch.clone()))
+            .unwrap();
+        held.push(sender.send_request(request).await.unwrap());
+        assert_eq!(held.last().map(|answer| answer.status().as_u16()), Some(200));
+    }
+    for _ in 0..20 {
+        client.new_task().await;
+        assert_eq!(client.post(batch.clone()).await.elements().len(), 100);
+    }
+    drop((held, sender));
+}

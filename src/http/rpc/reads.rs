@@ -100,8 +100,13 @@ pub(super) async fn owner_get(context: Context<'_>, params: TaskOnly) -> Result<
     }
 }
 
+/// How long a wait takes at most: shorter than proxies keep a silent connection (case F13).
+fn wait_time(asked_ms: Option<u64>) -> Duration {
+    Duration::from_millis(asked_ms.unwrap_or(DEFAULT_WAIT_MS).min(MAX_WAIT_MS))
+}
+
 pub(super) async fn wait(context: Context<'_>, params: wait::Params) -> Result<wait::Waited, Failure> {
-    let timeout = Duration::from_millis(params.timeout_ms.unwrap_or(DEFAULT_WAIT_MS).min(MAX_WAIT_MS));
+    let timeout = wait_time(params.timeout_ms);
     let wait = Wait { id: task(&params.task_id)?, timeout, since_revision: params.since_revision };
     let waited = context.app.broker.wait(context.caller, Right::Creator, wait).await?;
     Ok(wait::Waited { snapshot: views::snapshot(&waited.snapshot)?, timed_out: waited.timed_out })
@@ -198,4 +203,17 @@ fn list_query(context: Context<'_>, params: list::Params) -> Result<ListQuery, F
         after,
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_is_longer_than_proxies_are_patient() {
+        for (asked, seconds) in [(Some(0), 0), (Some(50_000), 50), (Some(50_001), 50), (Some(u64::MAX), 50)] {
+            assert_eq!(wait_time(asked), Duration::from_secs(seconds), "{asked:?}");
+        }
+        assert!(wait_time(None) <= Duration::from_secs(50));
+    }
 }
