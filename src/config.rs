@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::BoolishValueParser;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use task_broker_core::OwnerFrom;
 
@@ -16,6 +17,7 @@ use crate::http::TlsError;
 use crate::keysource::{FileError, UrlError};
 use crate::tools::{Input, Output};
 use crate::traces::Endpoint;
+use crate::trust::without_secrets;
 
 pub use self::settings::Settings;
 pub use self::tools::{Completions, Healthcheck, Man, Shell};
@@ -360,6 +362,18 @@ impl StoreUrl {
             Self::Memory => None,
         }
     }
+}
+
+/// A value that is refused is told, but not what may be a password in it.
+#[must_use]
+pub fn without_passwords(mut error: clap::Error) -> clap::Error {
+    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
+        && value.contains(['@', '?'])
+    {
+        let told = without_secrets(value);
+        error.insert(ContextKind::InvalidValue, ContextValue::String(told));
+    }
+    error
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Signal, getrlimit, setrlimit, umask};
@@ -14,11 +13,11 @@ use task_broker::auth::{MintClaims, SecretFile, mint};
 use task_broker::clock::Clock;
 use task_broker::config::{
     Check, Cli, Command, Compact, Completions, Export, Import, Man, Serve, Shell, StoreUrl, Token,
+    without_passwords,
 };
 use task_broker::stderr::{LastLines, Line};
 use task_broker::store::sled::{CheckOptions, SledOptions};
 use task_broker::tools::{self, ToolError, Verdict};
-use task_broker::trust::without_secrets;
 use task_broker::{RunError, healthcheck, open_store, run, telemetry};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
     // What the database makes by itself is nobody else's business either.
     umask(Mode::RWXG | Mode::RWXO);
     // What a command could not do is 1, what a check could not look at is 2.
-    let command = Cli::try_parse().unwrap_or_else(|error| without_values(error).exit()).command;
+    let command = Cli::try_parse().unwrap_or_else(|error| without_passwords(error).exit()).command;
     let (done, failure) = match command {
         Command::Serve(settings) => (serve(&settings).map(|()| ExitCode::SUCCESS), 1),
         Command::Token(token) => (print_token(&token).map(|()| ExitCode::SUCCESS), 1),
@@ -64,17 +63,6 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
-}
-
-/// A value that is refused is told, but not what may be a password in it.
-fn without_values(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue)
-        && value.contains(['@', '?'])
-    {
-        let told = without_secrets(value);
-        error.insert(ContextKind::InvalidValue, ContextValue::String(told));
-    }
-    error
 }
 
 /// Who writes beyond the limit on the size of files (`ulimit -f`) is ended by a signal, without a word, unless it has a

@@ -86,6 +86,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "tools::Input",
             "tools::Output",
             "traces::Endpoint",
+            "trust::without_secrets",
         ],
     ),
     ("telemetry", &["config::LogFormat", "panics", "request", "stderr"]),
