@@ -160,11 +160,16 @@ pub struct Serve {
 
     /// Write sled's file anew, while the broker serves, when it is larger than so many bytes and three times as large as
     /// what it holds.
-    #[arg(long, env = "TASK_BROKER_COMPACT_ABOVE_BYTES", default_value_t = 256 << 20, value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "TASK_BROKER_COMPACT_ABOVE_BYTES",
+        default_value_t = Self::COMPACT_ABOVE_BYTES,
+        value_name = "BYTES"
+    )]
     pub compact_above_bytes: u64,
 
     /// Never write it anew, however much larger it is than what it holds.
-    #[arg(long, env = "TASK_BROKER_NO_COMPACTION", conflicts_with = "compact_above_bytes")]
+    #[arg(long, env = "TASK_BROKER_NO_COMPACTION")]
     pub no_compaction: bool,
 
     /// Whether callers need a token: required (the default as soon as there is a key), optional (none is
@@ -374,6 +379,10 @@ pub fn without_passwords(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::InvalidValue, ContextValue::String(told));
     }
     error
+}
+
+impl Serve {
+    const COMPACT_ABOVE_BYTES: u64 = 256 << 20;
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {

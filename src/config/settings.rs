@@ -149,6 +149,11 @@ impl Serve {
                 "--existing-store-only",
                 "cannot be: --store memory: is always a new store",
             ),
+            (
+                !self.no_compaction || self.compact_above_bytes == Self::COMPACT_ABOVE_BYTES,
+                "--no-compaction",
+                "cannot be together with --compact-above-bytes",
+            ),
             (self.drain_secs <= 3600, "--drain-secs", "must be at most 3600"),
             (
                 self.jwks_ca_file.is_none() || self.jwks_url.is_some(),

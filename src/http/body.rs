@@ -167,7 +167,9 @@ impl BodyRoom {
                 enough if so_far.length <= enough.max(RESERVED) => enough,
                 full => so_far.length.max(2 * full),
             };
-            self.make_room(so_far, if so_far.length > RESERVED { capacity } else { so_far.length })?;
+            // More than the maximum is never filled. (A slow one must find its maximum in the half of slow ones.)
+            let counts = if so_far.length > RESERVED { capacity.min(maximum) } else { so_far.length };
+            self.make_room(so_far, counts)?;
             so_far.take(data, before == 0, capacity);
         }
         Ok(())
@@ -270,6 +272,23 @@ mod tests {
                 pieces.recv().await.map(|piece| (piece, pieces))
             });
         (sender, Body::from_stream(body))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_body_of_the_maximum_has_room_in_the_half_of_slow_ones() {
+        // What the smallest room for it is, and beyond the last power of two.
+        let maximum = 5 * RESERVED;
+        let room = BodyRoom::new(2 * maximum);
+        let (sender, body) = pieces();
+        let sending = async {
+            for _ in 0..5 {
+                tokio::time::sleep(AT_HAND).await;
+                sender.send(Ok(Bytes::from(vec![b'x'; RESERVED]))).await.unwrap();
+            }
+            drop(sender);
+        };
+        let (collected, ()) = tokio::join!(room.collect(body, maximum, || {}), sending);
+        assert_eq!(collected.map(|collected| collected.bytes.len()).ok(), Some(maximum));
     }
 
     #[tokio::test(start_paused = true)]

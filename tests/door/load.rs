@@ -88,6 +88,13 @@ async fn large_bodies_together_have_a_bound() {
     assert!(highest.saturating_sub(base) < 512 << 20, "{highest}");
 }
 
+/// A batch of calls that each make a task.
+fn a_hundred_new_tasks() -> String {
+    let create =
+        r#"{"jsonrpc":"2.0","id":1,"method":"store/create","params":{"toolName":"load","ttlMs":1000}}"#;
+    format!("[{}]", vec![create; 100].join(","))
+}
+
 /// How many places are taken, as the broker tells.
 async fn in_progress(client: &Client) -> u64 {
     let metrics = client.http(hyper::Method::GET, "/metrics").await;
@@ -99,9 +106,7 @@ async fn in_progress(client: &Client) -> u64 {
 async fn calls_of_batches_take_places_like_others() {
     let broker = BrokerOptions::new(Store::Sled).auth(Auth::Off).flag("--max-requests", 150).start();
     let client = broker.anonymous();
-    let create =
-        r#"{"jsonrpc":"2.0","id":1,"method":"store/create","params":{"toolName":"load","ttlMs":1000}}"#;
-    let batch = format!("[{}]", vec![create; 100].join(","));
+    let batch = a_hundred_new_tasks();
     let time = Duration::from_secs(from_env("DOOR_LOAD_SECS", 2) as u64);
     let mut driving = std::pin::pin!(drive(&broker, 64, &batch, time));
     let mut most = 0;
@@ -113,7 +118,7 @@ async fn calls_of_batches_take_places_like_others() {
     };
     println!("64 clients with batches of 100 on 150 places: {answers:?}; {most} places were taken");
     assert!(answers.keys().all(|status| [200, 503].contains(status)) && answers[&200] > 0, "{answers:?}");
-    // A batch of a hundred has thirteen places: by one for each there would be 64 at most.
+    // One batch at a time has a place for each of its calls: by one for the whole there would be 64 at most.
     assert!((100..=150).contains(&most), "{most}");
     let few = BrokerOptions::new(Store::Memory).auth(Auth::Off).flag("--max-requests", 2).start();
     assert_eq!(
@@ -261,9 +266,7 @@ async fn two_subjects_far_over_their_limits_do_not_slow_a_third_one() {
 async fn batches_keep_no_single_call_waiting() {
     let broker = BrokerOptions::new(Store::Sled).auth(Auth::Off).flag("--max-requests", 200).start();
     let client = broker.anonymous();
-    let create =
-        r#"{"jsonrpc":"2.0","id":1,"method":"store/create","params":{"toolName":"load","ttlMs":1000}}"#;
-    let batch = format!("[{}]", vec![create; 100].join(","));
+    let batch = a_hundred_new_tasks();
     let mut driving = std::pin::pin!(drive(&broker, 256, &batch, Duration::from_secs(2)));
     let mut served = 0;
     let answers = loop {
